@@ -1,0 +1,195 @@
+// The ops that a model is made of, once per backend (runtime/cpu, kernels/). Model code calls these
+// and never knows the backend. The CPU version of each op is its reference.
+//
+// Conventions
+//  - `act` is the activation type: float on the CPU, BF16 on CUDA (see activation_bytes()). Matrix
+//    products take act operands and accumulate in fp32; norms, gates, softmax, recurrences and states
+//    are fp32 inside.
+//  - T rows are the tokens of a packed batch: sequences one after another, none padded. An op that
+//    needs sequence structure reads the batch given to upload().
+//  - Ops never allocate: scratch comes from the workspace planned by reserve().
+//  - Pointers are device pointers of this backend unless the comment says host.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/arena.h"
+
+namespace cbench {
+
+class PluginMatrix;
+
+/// A matrix [rows, cols] as the runtime multiplies by it: BF16 rows, or a plugin's business.
+struct Linear {
+  int64_t rows = 0;  ///< outputs
+  int64_t cols = 0;  ///< inputs
+  const void* bf16 = nullptr;            ///< [rows, cols] BF16 when stored plainly
+  const PluginMatrix* plugin = nullptr;  ///< else the plugin's handle
+  /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x). Null when not factored.
+  std::shared_ptr<const Linear> low_rank_b;
+};
+
+/// Several matrices with one input whose outputs are wanted side by side (q|k|v, gate|up). Adjacent
+/// BF16 parts are stored contiguously at load, so a projection is often one product.
+struct Projection {
+  std::vector<Linear> parts;
+  int64_t rows() const;
+  int64_t cols() const { return parts.front().cols; }
+};
+
+/// RMS norm: x * rsqrt(mean(x^2) + eps) * weight. A zero-centred weight gets its 1 added at load.
+struct Norm {
+  const float* weight = nullptr;  ///< [width] fp32
+  float eps = 0;
+};
+
+/// Rotary embedding over the first `rotary` dims of a head, halves convention (x1, x2 = halves):
+/// angle(position, i) = position * inv_freq[i], i < rotary / 2.
+struct Rope {
+  const float* inv_freq = nullptr;  ///< [rotary / 2] fp32
+  int64_t rotary = 0;               ///< even; 0 = none
+  float scale = 1;                  ///< multiplies cos and sin
+};
+
+/// One sequence's rows in a batch.
+struct Span {
+  int32_t slot;   ///< which cache
+  int32_t start;  ///< tokens of this sequence already in the cache = position of the first row
+  int32_t row;    ///< first row in the batch
+  int32_t count;  ///< rows
+};
+
+/// A packed batch on the host. Rows are ids.size(); spans cover them in order without gaps. In a step
+/// every count is 1.
+struct Batch {
+  std::span<const int32_t> ids;
+  std::span<const Span> spans;
+};
+
+/// Full attention. q_norm/k_norm have a null weight when the model has none.
+struct AttentionSpec {
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  bool gated = false;  ///< the q part holds [q | gate] per head; output *= sigmoid(gate)
+  Norm q_norm, k_norm;
+  Rope rope;
+  float scale = 0;  ///< usually head_dim^-0.5
+};
+/// One layer's cache: k and v [slots, max_length, kv_heads, head_dim] act.
+struct KvCache {
+  void* k = nullptr;
+  void* v = nullptr;
+  int64_t max_length = 0;
+};
+
+/// Gated delta net (Qwen3.5; formulas in docs/architecture.md): causal convolution of width `conv`
+/// with SiLU over q|k|v, L2-normalized q and k, gates g = -exp(A_log) softplus(a + dt_bias),
+/// beta = sigmoid(b), delta rule, then RMS norm per head times SiLU(z).
+struct DeltaNetSpec {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;  ///< a multiple of key_heads; key head h serves value heads h*r .. h*r+r-1
+  int64_t key_dim = 0;      ///< per head
+  int64_t value_dim = 0;    ///< per head
+  int64_t conv = 4;
+  const float* conv_weight = nullptr;  ///< [2*key_heads*key_dim + value_heads*value_dim, conv] fp32
+  const float* neg_exp_a = nullptr;    ///< [value_heads] fp32, -exp(A_log)
+  const float* dt_bias = nullptr;      ///< [value_heads] fp32
+  Norm out_norm;                       ///< over value_dim
+  int64_t conv_rows() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+};
+/// One layer's states, fp32: conv [slots, conv_rows, conv - 1] (oldest first),
+/// recurrent [slots, value_heads, key_dim, value_dim].
+struct DeltaNetState {
+  float* conv = nullptr;
+  float* recurrent = nullptr;
+};
+
+/// What the largest batch needs; given once to reserve().
+struct Limits {
+  int64_t tokens = 0;       ///< rows of one forward
+  int64_t sequences = 0;    ///< spans of one forward
+  int64_t slots = 0;        ///< caches
+  int64_t max_length = 0;   ///< tokens per cache
+  int64_t logits_rows = 0;  ///< rows per LM head call
+};
+
+/// Work recorded once and run again; a CUDA graph, or a plain call on the CPU.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  virtual void run() = 0;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual std::string device_name() const = 0;
+  virtual bool is_cuda() const = 0;
+  virtual int64_t activation_bytes() const = 0;  ///< 4 on the CPU, 2 on CUDA
+  virtual Arena& arena() = 0;
+  virtual void* stream() = 0;  ///< cudaStream_t, or nullptr
+
+  // --- memory -------------------------------------------------------------------------------------
+  virtual void copy_in(void* to, const void* host, size_t bytes) = 0;   ///< done when it returns
+  virtual void copy_out(void* host, const void* from, size_t bytes) = 0;
+  virtual void zero(void* to, size_t bytes) = 0;
+  virtual void synchronize() = 0;
+  /// Plans the workspace for batches up to `limits` and the widest of `projections`; once, at load.
+  virtual void reserve(const Limits& limits, std::span<const Linear* const> matrices,
+                       std::span<const AttentionSpec> attention,
+                       std::span<const DeltaNetSpec> delta) = 0;
+  /// Releases caches and scratch that are not needed between measurements.
+  virtual void trim() = 0;
+
+  // --- the batch ----------------------------------------------------------------------------------
+  /// Makes `batch` current: ids, positions and spans as the device reads them.
+  virtual void upload(const Batch& batch) = 0;
+  /// After a step: the id of row i becomes the argmax (lowest id on ties) of logits row i [B, vocab]
+  /// fp32, and every span's start grows by one. Stays on the device.
+  virtual void advance_greedy(const float* logits, int64_t vocab) = 0;
+  /// The current batch's ids to the host (synchronizes).
+  virtual void read_ids(std::span<int32_t> ids) = 0;
+  virtual std::unique_ptr<Replay> record(std::function<void()> work) = 0;
+
+  // --- model ops ----------------------------------------------------------------------------------
+  /// y [T, D] act = rows ids[t] of the table.
+  virtual void embed(const Linear& table, void* y) = 0;
+  /// y [T, D] = norm(x [T, D]).
+  virtual void rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) = 0;
+  /// y [T, w.rows()] = W norm(x [T, K]); norm may be null. Parts side by side in y.
+  virtual void project(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+                       void* y) = 0;
+  /// residual [T, N] += W x [T, K].
+  virtual void project_add(const void* x, int64_t rows, const Linear& w, void* residual) = 0;
+  /// y [T, I] = silu(W_gate norm(x)) * (W_up norm(x)); w holds gate then up, I rows each.
+  virtual void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+                       void* y) = 0;
+  /// qkv [T, q | k | v] act, q part [heads, head_dim * (gated ? 2 : 1)]; appends k, v to the cache and
+  /// attends causally over it; y [T, query_heads * head_dim].
+  virtual void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
+                         void* y) = 0;
+  /// in [T, qkv | z | b | a] act: conv_rows, value_heads * value_dim, value_heads, value_heads columns.
+  /// y [T, value_heads * value_dim]. Reads and updates the states; a span with start 0 begins from zero.
+  virtual void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
+                         void* y) = 0;
+  /// y [n, D] = x [rows[i], D]; rows on the host.
+  virtual void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) = 0;
+  /// y [T, N] += bias [N] (fp32).
+  virtual void add_bias(void* y, int64_t rows, int64_t width, const float* bias) = 0;
+  /// logits [n, vocab] fp32 = W norm(x [n, D]).
+  virtual void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+                       float* logits) = 0;
+};
+
+std::unique_ptr<Ops> make_cpu_ops();
+/// Throws EnvironmentError when the build has no CUDA or the machine no usable GPU.
+std::unique_ptr<Ops> make_cuda_ops(int device);
+
+}  // namespace cbench

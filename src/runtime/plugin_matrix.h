@@ -1,0 +1,40 @@
+// A matrix that a package's plugin serves (include/cbench/submission.h), as the ops see it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cbench/submission.h"
+
+namespace cbench {
+
+/// Thin, checked calls into the plugin's table. A CB_ERROR becomes InvalidError-free Error
+/// ("plugin_failed", exit 1) naming the matrix and the call: it is the submission's failure.
+class PluginMatrix {
+ public:
+  PluginMatrix(const cb_plugin& table, void* matrix, std::string name, int64_t rows, int64_t cols)
+      : table_(table), matrix_(matrix), name_(std::move(name)), rows_(rows), cols_(cols) {}
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  const std::string& name() const { return name_; }
+  bool has_transform() const { return table_.transform != nullptr; }
+
+  /// BF16 rows [row, row + count) to `out` [count, cols].
+  void dequantize(int64_t row, int64_t count, void* out, void* stream) const;
+  void transform(const void* x, int64_t tokens, void* x_out, void* stream) const;
+  size_t workspace(int64_t tokens) const;
+  /// False when the plugin does not serve this token count: dequantize and multiply instead.
+  bool matmul(const void* x, int64_t tokens, void* y, int64_t y_stride, void* workspace,
+              void* stream) const;
+  /// False when the plugin has no embed: dequantize the asked rows instead.
+  bool embed(const int32_t* ids, int64_t n, void* y, void* stream) const;
+
+ private:
+  const cb_plugin& table_;
+  void* matrix_;
+  std::string name_;
+  int64_t rows_, cols_;
+};
+
+}  // namespace cbench
