@@ -49,7 +49,7 @@ struct ModelConfig {
 };
 
 /// Pruning that a package declares (package/manifest.h gives it): kept layers, MLP widths.
-struct GraphOverrides {
+struct ModelOverrides {
   std::vector<int64_t> layers;          ///< empty = all
   std::map<int64_t, int64_t> mlp_width;  ///< source layer -> width
 };
@@ -59,7 +59,7 @@ struct GraphOverrides {
 ModelConfig parse_model_config(std::string_view json, std::string_view source);
 
 /// Applies overrides; throws Error ("graph", exit 1) if they do not fit the model.
-ModelConfig apply_overrides(const ModelConfig& config, const GraphOverrides& overrides);
+ModelConfig apply_overrides(const ModelConfig& config, const ModelOverrides& overrides);
 
 /// Every matrix (tensor name -> rows, cols) that the model multiplies by or embeds with: what a
 /// package may hand to its plugin.
