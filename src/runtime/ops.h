@@ -119,6 +119,12 @@ struct Limits {
   int64_t logits_rows = 0;  ///< rows per LM head call
 };
 
+/// What a plugin is told about the device.
+struct DeviceFacts {
+  int32_t arch = 0;             ///< CUDA: 10 * major + minor compute capability
+  int32_t multiprocessors = 0;  ///< CUDA: SMs; CPU: threads
+};
+
 /// Work recorded once and run again; a CUDA graph, or a plain call on the CPU.
 class Replay {
  public:
@@ -132,6 +138,7 @@ class Ops {
 
   virtual std::string device_name() const = 0;
   virtual bool is_cuda() const = 0;
+  virtual DeviceFacts facts() const = 0;
   virtual int64_t activation_bytes() const = 0;  ///< 4 on the CPU, 2 on CUDA
   virtual Arena& arena() = 0;
   virtual void* stream() = 0;  ///< cudaStream_t, or nullptr
