@@ -36,11 +36,11 @@ class Model {
  public:
   /// Binds every block of `config` to its weights, allocates caches and activations for `limits`,
   /// and plans the workspace.
-  Model(Ops& ops, const ModelConfig& config, WeightSource& weights, const Limits& limits);
+  Model(Ops& ops, const ModelConfig& config, WeightSource& weights, const Capacity& limits);
   ~Model();
 
   const ModelConfig& config() const;
-  const Limits& limits() const;
+  const Capacity& limits() const;
 
   /// Runs the batch through all blocks. The final hidden rows stay on the device until the next call.
   /// Throws UsageError ("batch") if it exceeds the limits or a span does not continue its slot.

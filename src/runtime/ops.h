@@ -111,7 +111,7 @@ struct DeltaNetState {
 };
 
 /// What the largest batch needs; given once to reserve().
-struct Limits {
+struct Capacity {
   int64_t tokens = 0;       ///< rows of one forward
   int64_t sequences = 0;    ///< spans of one forward
   int64_t slots = 0;        ///< caches
@@ -149,7 +149,7 @@ class Ops {
   virtual void zero(void* to, size_t bytes) = 0;
   virtual void synchronize() = 0;
   /// Plans the workspace for batches up to `limits` and the widest of `projections`; once, at load.
-  virtual void reserve(const Limits& limits, std::span<const Linear* const> matrices,
+  virtual void reserve(const Capacity& limits, std::span<const Linear* const> matrices,
                        std::span<const AttentionSpec> attention,
                        std::span<const DeltaNetSpec> delta) = 0;
   /// Releases caches and scratch that are not needed between measurements.
