@@ -5,17 +5,19 @@
 
 #include "util/error.h"
 #include "util/file.h"
+#include "util/text.h"
 
 namespace cbench {
 namespace {
 
 /// Receives parse events before any value is stored: the place to refuse depth and duplicates.
+template <typename Value>
 class Guard {
  public:
   Guard(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
+  bool operator()(int depth, typename Value::parse_event_t event, Value& parsed) {
+    using Event = typename Value::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
       if (depth >= max_depth_) {
         throw UsageError("too_deep", source_ + ": JSON nested deeper than " +
@@ -25,9 +27,9 @@ class Guard {
     } else if (event == Event::object_end) {
       keys_.pop_back();
     } else if (event == Event::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
+      const std::string& key = parsed.template get_ref<const std::string&>();
       if (!keys_.back().insert(key).second) {
-        throw UsageError("duplicate_key", source_ + ": duplicate key \"" + key + "\"");
+        throw UsageError("duplicate_key", source_ + ": duplicate key \"" + printable(key) + "\"");
       }
     }
     return true;
@@ -44,19 +46,32 @@ class Guard {
                                     expected);
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits) {
+template <typename Value>
+Value parse(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     throw UsageError("too_large", std::string(source) + ": JSON of " + std::to_string(text.size()) +
                                       " bytes; at most " + std::to_string(limits.max_bytes) +
                                       " are allowed");
   }
+  if (text.find('\0') != std::string_view::npos) {  // the parser would take it for the end
+    throw UsageError("json", std::string(source) + ": not valid JSON: it holds a zero byte");
+  }
   try {
-    return Json::parse(text.begin(), text.end(), Guard(source, limits.max_depth));
+    return Value::parse(text.begin(), text.end(), Guard<Value>(source, limits.max_depth));
   } catch (const nlohmann::json::exception& error) {
     throw UsageError("json", std::string(source) + ": not valid JSON: " + error.what());
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits) {
+  return parse<Json>(text, source, limits);
+}
+
+SortedJson parse_sorted_json(std::string_view text, std::string_view source,
+                             const JsonLimits& limits) {
+  return parse<SortedJson>(text, source, limits);
 }
 
 Json read_json(const std::string& path, const JsonLimits& limits) {

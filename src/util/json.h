@@ -11,6 +11,9 @@ namespace cbench {
 /// Keys keep their order, so that what we write is stable and readable.
 using Json = nlohmann::ordered_json;
 
+/// For objects of many members: Json finds (and inserts) a key in linear time, this one does not.
+using SortedJson = nlohmann::json;
+
 struct JsonLimits {
   uint64_t max_bytes = 64u << 20;
   int max_depth = 64;
@@ -20,6 +23,10 @@ struct JsonLimits {
 /// max_depth, numbers that do not fit. Throws UsageError with code "json", "duplicate_key",
 /// "too_deep" or "too_large"; `source` names the input in the message.
 Json parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
+
+/// The same rules for documents whose objects may be large, where Json would take quadratic time.
+SortedJson parse_sorted_json(std::string_view text, std::string_view source,
+                             const JsonLimits& limits = {});
 
 /// Reads and parses a file.
 Json read_json(const std::string& path, const JsonLimits& limits = {});
