@@ -29,6 +29,7 @@ struct Linear {
   int64_t rows = 0;  ///< outputs
   int64_t cols = 0;  ///< inputs
   const void* bf16 = nullptr;            ///< [rows, cols] BF16 when stored plainly
+  const float* f32 = nullptr;            ///< [rows, cols] fp32: CPU only, F16 and F32 checkpoints
   const PluginMatrix* plugin = nullptr;  ///< else the plugin's handle
   /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x). Null when not factored.
   std::shared_ptr<const Linear> low_rank_b;
