@@ -1,0 +1,350 @@
+#include "engine/client.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "model/config.h"
+#include "util/clock.h"
+#include "util/error.h"
+#include "util/text.h"
+
+namespace cbench {
+namespace {
+
+constexpr int kEngineSocket = 3;      // descriptor number inside the box
+constexpr double kExitGrace = 10;     // seconds for a polite end
+constexpr size_t kTailBytes = 8192;   // of the engine's log kept for messages
+/// Growth of allocator pools and library scratch that no arena accounts for. Small against any limit
+/// worth having; measured over the fixtures in docs/engine-protocol.md.
+constexpr int64_t kUnexplainedAllowance = int64_t{512} << 10;
+
+/// A codeword from the other side, made safe to print and to compare.
+std::string safe_code(const Json& head) {
+  const auto found = head.find("code");
+  std::string code = found != head.end() && found->is_string() ? found->get<std::string>() : "";
+  const bool plain = !code.empty() && code.size() <= 40 && std::all_of(code.begin(), code.end(), [](char c) {
+    return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+  });
+  return plain ? code : "engine_error";
+}
+
+int64_t status_field(std::string_view status, std::string_view key) {
+  const size_t at = status.find(key);
+  if (at == std::string_view::npos) return 0;
+  int64_t kib = 0;
+  for (const char c : status.substr(at + key.size())) {
+    if (c >= '0' && c <= '9') kib = kib * 10 + (c - '0');
+    if (c == '\n') break;
+  }
+  return kib * 1024;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> out;
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  std::error_code code;
+  for (const auto& task : std::filesystem::directory_iterator(tasks, code)) {
+    std::string list;
+    try {
+      list = read_file(task.path().string() + "/children", 1 << 16);
+    } catch (const Error&) {
+      continue;  // the thread ended meanwhile
+    }
+    pid_t child = 0;
+    for (const char c : list) {
+      if (c >= '0' && c <= '9') {
+        child = child * 10 + (c - '0');
+      } else if (child != 0) {
+        out.push_back(child);
+        child = 0;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t process_tree_memory(pid_t root) {
+  int64_t total = 0;
+  std::deque<pid_t> queue{root};
+  while (!queue.empty()) {
+    const pid_t pid = queue.front();
+    queue.pop_front();
+    try {
+      const std::string status = read_file("/proc/" + std::to_string(pid) + "/status", 1 << 16);
+      total += status_field(status, "RssAnon:") + status_field(status, "RssShmem:");
+    } catch (const Error&) {
+      continue;
+    }
+    for (const pid_t child : children_of(pid)) queue.push_back(child);
+  }
+  return total;
+}
+
+int64_t EngineMemory::unexplained() const {
+  const int64_t growth = outside - baseline - arena.live_total();
+  return std::max<int64_t>(0, growth - kUnexplainedAllowance);
+}
+
+int64_t EngineMemory::resident() const { return arena.model_storage() + unexplained(); }
+
+/// Reads the engine's log to its end on a thread of its own and keeps the tail: a plugin that prints
+/// for ever neither blocks nor fills anything.
+class Engine::LogTail {
+ public:
+  explicit LogTail(Fd read_end) : fd_(std::move(read_end)), thread_([this] { pump(); }) {}
+  ~LogTail() { thread_.join(); }
+
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return repair_utf8(tail_);
+  }
+
+ private:
+  void pump() {
+    std::array<char, 16384> buffer;
+    while (true) {
+      const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return;
+      const std::lock_guard lock(mutex_);
+      tail_.append(buffer.data(), static_cast<size_t>(n));
+      if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+    }
+  }
+
+  Fd fd_;
+  std::mutex mutex_;
+  std::string tail_;
+  std::thread thread_;
+};
+
+BoxSpec Engine::box_spec(int socket, int log) const {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const bool direct = options_.box == BoxKind::kDirect;
+  BoxSpec spec;
+  spec.argv = {direct ? self : "/cbench/cbench", "engine", "--socket-fd",
+               std::to_string(kEngineSocket),    "--package", direct ? options_.package : "/package",
+               "--device",                       options_.device};
+  spec.env = {{"PATH", "/usr/bin:/bin"}, {"HOME", "/tmp"}, {"LC_ALL", "C.UTF-8"}};
+  if (!direct) {
+    spec.mounts = {{self, "/cbench/cbench", false}, {options_.package, "/package", false}};
+  }
+  if (!options_.plugin.empty()) {
+    spec.argv.insert(spec.argv.end(), {"--plugin", direct ? options_.plugin : "/plugin/plugin.so"});
+    if (!direct) spec.mounts.push_back({options_.plugin, "/plugin/plugin.so", false});
+  }
+  spec.gpu = options_.device == "cuda";
+  spec.fds = {{socket, kEngineSocket}};
+  spec.stdout_fd = log;
+  spec.stderr_fd = log;
+  spec.limits.memory = options_.memory;
+  spec.limits.processes = 512;
+  spec.tmp_bytes = uint64_t{1} << 20;  // /tmp and /dev/shm are memory: no room to hide weights
+  spec.hostname = "engine";
+  return spec;
+}
+
+Engine::Engine(const EngineOptions& options) : options_(options) {
+  const double started = boot_seconds();
+  auto [ours, theirs] = Channel::make_pair();
+  auto [log_read, log_write] = make_pipe();
+  box_ = std::make_unique<Box>(options_.box, box_spec(theirs.descriptor(), log_write.get()));
+  log_write.reset();
+  { const Channel closed = std::move(theirs); }
+  log_ = std::make_unique<LogTail>(std::move(log_read));
+  channel_ = std::make_unique<Channel>(std::move(ours));
+
+  const int64_t vocab = parse_model_config(options_.config, "config.json of the task").vocab;
+  half_floats_ = static_cast<size_t>(options_.capacity.logits_rows * vocab);
+  logits_ = SharedLogits::create_host(2 * half_floats_ * sizeof(float), buffer_);
+  const Capacity& c = options_.capacity;
+  send({{"type", "hello"},
+        {"protocol", 1},
+        {"config", options_.config},
+        {"logits", logits_->kind()},
+        {"capacity",
+         {{"tokens", c.tokens},
+          {"sequences", c.sequences},
+          {"slots", c.slots},
+          {"max_length", c.max_length},
+          {"logits_rows", c.logits_rows}}}},
+       {}, buffer_.get());
+  const Message warm = receive(options_.load_timeout);
+  if (warm.type() != "warm") fail("engine_protocol", "expected warm, got another message");
+  device_name_ = printable(warm.head.value("device", ""), 100);
+  baseline_ = process_tree_memory(box_->pid());
+  send({{"type", "load"}});
+  const Message ready = receive(options_.load_timeout);
+  if (ready.type() != "ready") fail("engine_protocol", "expected ready, got another message");
+  if (ready.head.value("vocab", Json()) != vocab) {
+    fail("engine_protocol", "the engine has another vocabulary than the task");
+  }
+  vocab_ = vocab;
+  load_seconds_ = boot_seconds() - started;
+}
+
+Engine::~Engine() {
+  box_->kill();  // closes the log's last writer, so that the reader ends
+  channel_.reset();
+}
+
+pid_t Engine::pid() const { return box_->pid(); }
+
+void Engine::send(const Json& head, std::string_view payload, int fd) {
+  try {
+    channel_->send(head, payload, fd, options_.reply_timeout);
+  } catch (const ChannelError& error) {
+    fail(error);
+  }
+}
+
+Message Engine::receive(double timeout) {
+  try {
+    Message message = channel_->receive(timeout);
+    if (message.type() == "error") {
+      const std::string code = safe_code(message.head);
+      const auto text = message.head.find("message");
+      fail(code == "out_of_memory" ? "engine_out_of_memory" : code,
+           text != message.head.end() && text->is_string()
+               ? printable(text->get<std::string>(), 4000)
+               : "the engine reported an error");
+    }
+    return message;
+  } catch (const ChannelError& error) {
+    fail(error);
+  }
+}
+
+void Engine::fail(const ChannelError& error) {
+  if (error.fault() == ChannelFault::kTimeout) {
+    fail("engine_hung", "the engine did not answer in time and was ended");
+  }
+  if (error.fault() == ChannelFault::kMalformed) {
+    fail("engine_protocol", std::string("the engine sent a malformed reply: ") + error.what());
+  }
+  const std::optional<ExitStatus> status = box_->wait(2);
+  if (!status) fail("engine_protocol", "the engine closed its connection but goes on running");
+  const int signal = !status->exited ? status->signal : status->code > 128 ? status->code - 128 : 0;
+  if (signal == SIGKILL) {
+    fail("engine_out_of_memory", "the engine was killed, most likely for want of memory");
+  }
+  if (signal != 0) {
+    fail("engine_crashed", "the engine crashed: signal " + std::to_string(signal) + " (" +
+                               ::strsignal(signal) + ")");
+  }
+  fail("engine_exited", "the engine left by itself: " + status->text());
+}
+
+void Engine::fail(const std::string& code, const std::string& message) {
+  box_->kill();
+  const std::string tail = log_->text();
+  throw Error(Exit::kGateFailed, code,
+              message + (tail.empty() ? "" : "\nlast lines of the engine's log:\n" + tail));
+}
+
+void Engine::forward(std::span<const EngineSequence> sequences, const OnRows& on_rows) {
+  Json spans = Json::array();
+  Json rows = Json::array();
+  std::vector<int32_t> ids;
+  int64_t wanted = 0;
+  for (const EngineSequence& sequence : sequences) {
+    const auto count = static_cast<int64_t>(sequence.ids.size());
+    spans.push_back({sequence.slot, sequence.start, count});
+    if (sequence.first_wanted < count) {
+      rows.push_back({static_cast<int64_t>(ids.size()) + sequence.first_wanted,
+                      count - sequence.first_wanted});
+      wanted += count - sequence.first_wanted;
+    }
+    ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
+  }
+  send({{"type", "forward"}, {"spans", spans}, {"rows", rows}}, ids_payload(ids));
+  int64_t first = 0;
+  int half = 0;
+  while (true) {
+    const Message message = receive(options_.reply_timeout);
+    if (message.type() == "done") break;
+    const Json n_value = message.head.value("rows", Json());
+    const int64_t n = n_value.is_number_integer() ? n_value.get<int64_t>() : -1;
+    const int64_t expected = std::min(wanted - first, options_.capacity.logits_rows);
+    if (message.type() != "logits" || n != expected || n == 0 ||
+        message.head.value("half", Json()) != half) {
+      fail("engine_protocol", "the engine sent other logits than it was asked for");
+    }
+    on_rows(logits_->data() + static_cast<size_t>(half) * half_floats_, first, n);
+    first += n;
+    half ^= 1;
+    send({{"type", "next"}});
+  }
+  if (first != wanted) fail("engine_protocol", "the engine sent fewer logits than it was asked for");
+}
+
+void Engine::generate(int32_t slot, int32_t first, int32_t start, int64_t count,
+                      const std::function<void(int32_t)>& on_token) {
+  send({{"type", "generate"}, {"slot", slot}, {"first", first}, {"start", start}, {"count", count}});
+  for (int64_t i = 0; i < count; ++i) {
+    const Message message = receive(options_.reply_timeout);
+    const Json id = message.head.value("id", Json());
+    if (message.type() != "token" || !id.is_number_integer() || id < 0 || id >= vocab_) {
+      fail("engine_protocol", "the engine sent no valid token");
+    }
+    on_token(id.get<int32_t>());
+  }
+  if (receive(options_.reply_timeout).type() != "done") {
+    fail("engine_protocol", "the engine sent more tokens than it was asked for");
+  }
+}
+
+ArenaReport Engine::arena_of(const Json& storage) {
+  ArenaReport report;
+  for (int i = 0; i < kCategories; ++i) {
+    const char* name = category_name(static_cast<Category>(i));
+    const auto index = static_cast<size_t>(i);
+    for (auto [key, to] : {std::pair{"live", &report.live}, std::pair{"peak", &report.peak}}) {
+      const Json* value = storage.contains(key) && storage[key].contains(name) ? &storage[key][name]
+                                                                              : nullptr;
+      const bool sane = value != nullptr && value->is_number_unsigned() &&
+                        value->get<uint64_t>() < (uint64_t{1} << 50);
+      if (!sane) fail("engine_protocol", "the engine's storage report makes no sense");
+      (*to)[index] = value->get<int64_t>();
+    }
+  }
+  return report;
+}
+
+EngineMemory Engine::memory() {
+  send({{"type", "trim"}});
+  const Message message = receive(options_.reply_timeout);
+  if (message.type() != "storage" || !message.head.contains("storage")) {
+    fail("engine_protocol", "expected a storage report");
+  }
+  EngineMemory memory;
+  memory.arena = arena_of(message.head["storage"]);
+  memory.baseline = baseline_;
+  // The logits buffer is ours; its pages show in the engine's shared memory once it wrote them.
+  struct stat buffer {};
+  if (::fstat(buffer_.get(), &buffer) != 0) throw_errno("fstat", "logits buffer");
+  const int64_t outside = process_tree_memory(box_->pid()) - int64_t{buffer.st_blocks} * 512;
+  memory.outside = std::max<int64_t>(0, outside);
+  return memory;
+}
+
+void Engine::close() {
+  send({{"type", "bye"}});
+  const std::optional<ExitStatus> status = box_->wait(kExitGrace);
+  if (!status) fail("engine_hung", "the engine did not end when it was told to");
+  if (!status->ok()) fail("engine_crashed", "the engine ended with " + status->text());
+}
+
+}  // namespace cbench

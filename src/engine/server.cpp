@@ -1,0 +1,263 @@
+#include "engine/server.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "engine/channel.h"
+#include "engine/shared_logits.h"
+#include "engine/weights.h"
+#include "package/package.h"
+#include "util/error.h"
+#include "util/log.h"
+
+namespace cbench {
+namespace {
+
+constexpr double kForEver = -1;
+
+Capacity capacity_of(const Json& head) {
+  const Json& c = json_member(head, "capacity", "hello");
+  Capacity capacity;
+  capacity.tokens = json_int(c, "tokens", "hello");
+  capacity.sequences = json_int(c, "sequences", "hello");
+  capacity.slots = json_int(c, "slots", "hello");
+  capacity.max_length = json_int(c, "max_length", "hello");
+  capacity.logits_rows = json_int(c, "logits_rows", "hello");
+  return capacity;
+}
+
+ModelOverrides overrides_of(const Manifest& manifest) {
+  ModelOverrides overrides;
+  if (manifest.graph.layers) {
+    overrides.layers.assign(manifest.graph.layers->begin(), manifest.graph.layers->end());
+  }
+  for (const auto& [layer, width] : manifest.graph.mlp_width) overrides.mlp_width[layer] = width;
+  return overrides;
+}
+
+Json storage_json(const ArenaReport& report) {
+  Json live = Json::object();
+  Json peak = Json::object();
+  for (int i = 0; i < kCategories; ++i) {
+    const char* name = category_name(static_cast<Category>(i));
+    live[name] = report.live[static_cast<size_t>(i)];
+    peak[name] = report.peak[static_cast<size_t>(i)];
+  }
+  return {{"live", live}, {"peak", peak}};
+}
+
+/// Half-open ranges of batch rows whose logits are wanted, as one list of rows.
+std::vector<int32_t> wanted_rows(const Json& ranges, int64_t tokens) {
+  std::vector<int32_t> rows;
+  for (const Json& range : ranges) {
+    const int64_t first = range.at(0).get<int64_t>();
+    const int64_t count = range.at(1).get<int64_t>();
+    if (first < 0 || count < 0 || first > tokens || count > tokens - first) {
+      throw UsageError("batch", "wanted rows lie outside the batch");
+    }
+    for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(first + i));
+  }
+  return rows;
+}
+
+class Server {
+ public:
+  Server(Channel& channel, const EngineServerOptions& options)
+      : channel_(channel), options_(options) {}
+
+  void run() {
+    start(channel_.receive(kForEver));
+    while (true) {
+      Message message = channel_.receive(kForEver);
+      const std::string type = message.type();
+      if (type == "bye") return;
+      if (type == "forward") {
+        forward(message);
+      } else if (type == "generate") {
+        generate(message.head);
+      } else if (type == "trim") {
+        ops_->trim();
+        ::malloc_trim(0);
+        channel_.send({{"type", "storage"}, {"storage", storage_json(ops_->arena().report())}});
+      } else {
+        throw UsageError("protocol", "unknown message type " + type);
+      }
+    }
+  }
+
+ private:
+  /// hello -> warm (nothing of the package loaded yet: the evaluator takes its baseline) -> load -> ready.
+  void start(Message hello) {
+    const Json& head = hello.head;
+    const ModelConfig base =
+        parse_model_config(json_string(head, "config", "hello"), "config.json of the task");
+    capacity_ = capacity_of(head);
+    ops_ = options_.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+    warm_up();
+    channel_.send({{"type", "warm"}, {"device", ops_->device_name()}});
+    if (channel_.receive(kForEver).type() != "load") throw UsageError("protocol", "expected load");
+
+    package_ = std::make_unique<Package>(Package::open(options_.package));
+    const ModelConfig config = apply_overrides(base, overrides_of(package_->manifest()));
+    check_matrices(config);
+    if (!options_.plugin.empty()) {
+      plugin_ = std::make_unique<Plugin>(options_.plugin, package_->tensors(), *ops_);
+    }
+    weights_ = std::make_unique<PackageWeights>(*ops_, package_->tensors(), package_->manifest(),
+                                                plugin_.get());
+    model_ = std::make_unique<Model>(*ops_, config, *weights_, capacity_);
+    ops_->synchronize();
+    vocab_ = config.vocab;
+    logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
+    logits_ = SharedLogits::open_host(hello.fd, 2 * logits_bytes_);
+    ::malloc_trim(0);
+    channel_.send({{"type", "ready"},
+                   {"vocab", vocab_},
+                   {"storage", storage_json(ops_->arena().report())}});
+  }
+
+  /// Makes the libraries allocate what they keep (threads, generated code) before the baseline.
+  void warm_up() {
+    constexpr int64_t kRows = 64;
+    Arena& arena = ops_->arena();
+    const auto size = static_cast<size_t>(kRows * kRows * 4);
+    void* a = arena.allocate(size, Category::kWorkspace, "warm-up");
+    void* b = arena.allocate(size, Category::kWorkspace, "warm-up");
+    ops_->zero(a, size);
+    ops_->synchronize();
+    arena.release(a);
+    arena.release(b);
+  }
+
+  /// The manifest may name only matrices that the model has.
+  void check_matrices(const ModelConfig& config) {
+    std::vector<std::string> known;
+    for (const MatrixShape& shape : model_matrices(config)) known.push_back(shape.name);
+    std::sort(known.begin(), known.end());
+    const auto has = [&](const std::string& name) {
+      return std::binary_search(known.begin(), known.end(), name);
+    };
+    const Manifest& manifest = package_->manifest();
+    for (const auto& [name, format] : manifest.matrices) {
+      std::string base = name;
+      const bool factor = base.ends_with(".A") || base.ends_with(".B");
+      if (factor) base.resize(base.size() - 2);
+      if (!has(name) && !(factor && has(base) && manifest.graph.low_rank.contains(base))) {
+        throw Error(Exit::kGateFailed, "unknown_matrix",
+                    "the manifest names " + name + ", which is no matrix of this model");
+      }
+    }
+    for (const auto& [name, rank] : manifest.graph.low_rank) {
+      if (!has(name)) {
+        throw Error(Exit::kGateFailed, "unknown_matrix",
+                    "low_rank names " + name + ", which is no matrix of this model");
+      }
+    }
+  }
+
+  void forward(const Message& message) {
+    const std::vector<int32_t> ids = ids_of(message);
+    std::vector<Span> spans;
+    int32_t row = 0;
+    for (const Json& s : message.head.at("spans")) {
+      Span span{s.at(0).get<int32_t>(), s.at(1).get<int32_t>(), row, s.at(2).get<int32_t>()};
+      if (span.count <= 0 || span.count > static_cast<int64_t>(ids.size()) - row) {
+        throw UsageError("batch", "spans do not cover the ids");
+      }
+      row += span.count;
+      spans.push_back(span);
+    }
+    model_->forward({ids, spans});
+    const std::vector<int32_t> rows =
+        wanted_rows(message.head.at("rows"), static_cast<int64_t>(ids.size()));
+    send_logits(rows);
+  }
+
+  /// Chunk by chunk through the two halves of the buffer: while the evaluator reads one half, the next
+  /// chunk is computed into the other.
+  void send_logits(std::span<const int32_t> rows) {
+    int64_t in_flight = 0;
+    size_t done = 0;
+    int half = 0;
+    while (done < rows.size()) {
+      const size_t n = std::min<size_t>(rows.size() - done, static_cast<size_t>(capacity_.logits_rows));
+      if (in_flight == 2) {
+        expect_next();
+        --in_flight;
+      }
+      float* out = logits_->data() + static_cast<size_t>(half) * (logits_bytes_ / sizeof(float));
+      model_->logits(rows.subspan(done, n), out);
+      ops_->synchronize();
+      channel_.send({{"type", "logits"}, {"half", half}, {"rows", n}});
+      ++in_flight;
+      done += n;
+      half ^= 1;
+    }
+    while (in_flight-- > 0) expect_next();
+    channel_.send({{"type", "done"}});
+  }
+
+  void expect_next() {
+    if (channel_.receive(kForEver).type() != "next") throw UsageError("protocol", "expected next");
+  }
+
+  void generate(const Json& head) {
+    model_->generate(static_cast<int32_t>(json_int(head, "slot", "generate")),
+                     static_cast<int32_t>(json_int(head, "first", "generate")),
+                     static_cast<int32_t>(json_int(head, "start", "generate")),
+                     json_int(head, "count", "generate"), [&](int32_t id) {
+                       channel_.send({{"type", "token"}, {"id", id}});
+                       return true;
+                     });
+    channel_.send({{"type", "done"}});
+  }
+
+  Channel& channel_;
+  const EngineServerOptions& options_;
+  Capacity capacity_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Package> package_;
+  std::unique_ptr<Plugin> plugin_;
+  std::unique_ptr<PackageWeights> weights_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<SharedLogits> logits_;
+  int64_t vocab_ = 0;
+  size_t logits_bytes_ = 0;  // of one half
+};
+
+}  // namespace
+
+int serve_engine(Fd socket, const EngineServerOptions& options) {
+  Channel channel(std::move(socket));
+  const auto report = [&](const std::string& code, const std::string& text) {
+    spdlog::error("{}", text);
+    try {
+      channel.send({{"type", "error"}, {"code", code}, {"message", text}});
+    } catch (const ChannelError&) {
+      // The evaluator is gone: nobody is left to tell.
+    }
+  };
+  try {
+    Server(channel, options).run();
+    return 0;
+  } catch (const ChannelError& error) {
+    // Hanging up is how an evaluator that was killed leaves.
+    if (error.fault() == ChannelFault::kClosed) return 0;
+    report("protocol", error.what());
+  } catch (const std::bad_alloc&) {
+    report("out_of_memory", "the engine ran out of memory");
+  } catch (const Error& error) {
+    report(error.code(), error.what());
+    return static_cast<int>(error.exit());
+  } catch (const std::exception& error) {
+    report("internal", error.what());
+  }
+  return static_cast<int>(Exit::kInvalid);
+}
+
+}  // namespace cbench
