@@ -1,0 +1,33 @@
+// The `pattern` of Split and Replace: a literal string or a regular expression.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/regex.h"
+#include "util/json.h"
+
+namespace cbench {
+
+class Pattern {
+ public:
+  explicit Pattern(Regex regex) : pattern_(std::move(regex)) {}
+  /// {"String": s} (always literal, even if it looks like a regular expression) or {"Regex": r}.
+  static Pattern from_json(const Json& config, std::string_view source);
+
+  /// Cuts `text` into matches and what lies between them; together they cover it. An empty text is
+  /// one unmatched stretch.
+  void find(std::string_view text, std::vector<Match>& matches) const;
+
+  /// Every match replaced by `content`, which is taken literally.
+  void replace(std::string& text, std::string_view content) const;
+
+ private:
+  explicit Pattern(std::string literal) : pattern_(std::move(literal)) {}
+
+  std::variant<std::string, Regex> pattern_;
+};
+
+}  // namespace cbench
