@@ -31,8 +31,10 @@ struct Linear {
   const void* bf16 = nullptr;            ///< [rows, cols] BF16 when stored plainly
   const float* f32 = nullptr;            ///< [rows, cols] fp32: CPU only, F16 and F32 checkpoints
   const PluginMatrix* plugin = nullptr;  ///< else the plugin's handle
-  /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x). Null when not factored.
+  /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x); then `cols` is the rank. B is
+  /// not factored itself. Null when not factored.
   std::shared_ptr<const Linear> low_rank_b;
+  int64_t inputs() const { return low_rank_b ? low_rank_b->cols : cols; }
 };
 
 /// Several matrices with one input whose outputs are wanted side by side (q|k|v, gate|up). Adjacent
@@ -40,7 +42,7 @@ struct Linear {
 struct Projection {
   std::vector<Linear> parts;
   int64_t rows() const;
-  int64_t cols() const { return parts.front().cols; }
+  int64_t cols() const { return parts.front().inputs(); }  ///< width of the common input
 };
 
 /// RMS norm: x * rsqrt(mean(x^2) + eps) * weight. A zero-centred weight gets its 1 added at load.
@@ -126,7 +128,8 @@ struct DeviceFacts {
   int32_t multiprocessors = 0;  ///< CUDA: SMs; CPU: threads
 };
 
-/// Work recorded once and run again; a CUDA graph, or a plain call on the CPU.
+/// Work recorded once and run again; a CUDA graph, or a plain call on the CPU. It reads the batch that
+/// is current when it runs, which must have as many rows and spans as the one it was recorded with.
 class Replay {
  public:
   virtual ~Replay() = default;
