@@ -161,7 +161,14 @@ void check_bytes(const std::string& text, const std::string& file) {
       refuse(file, line, "control character " + printable(std::string(1, c)));
     }
   }
-  if (!is_utf8(text)) refuse(file, 1, "not valid UTF-8");
+  size_t start = 0;
+  for (line = 1; start < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    if (!is_utf8(std::string_view(text).substr(start, end - start))) {
+      refuse(file, line, "not valid UTF-8");
+    }
+    start = end + 1;
+  }
   if (text.starts_with("\xef\xbb\xbf")) refuse(file, 1, "byte order mark; save as plain UTF-8");
 }
 
