@@ -212,6 +212,8 @@ void Engine::send(const Json& head, std::string_view payload, int fd) {
 
 Message Engine::receive(double timeout) {
   try {
+    const bool bounded = options_.deadline >= 0;
+    if (bounded) timeout = std::min(timeout, std::max(0.0, options_.deadline - boot_seconds()));
     Message message = channel_->receive(timeout);
     if (message.type() == "error") {
       const std::string code = safe_code(message.head);
@@ -229,6 +231,9 @@ Message Engine::receive(double timeout) {
 
 void Engine::fail(const ChannelError& error) {
   if (error.fault() == ChannelFault::kTimeout) {
+    if (options_.deadline >= 0 && boot_seconds() >= options_.deadline) {
+      fail("time_limit", "the evaluation's time limit was reached while the engine was working");
+    }
     fail("engine_hung", "the engine did not answer in time and was ended");
   }
   if (error.fault() == ChannelFault::kMalformed) {

@@ -24,6 +24,7 @@ struct EngineOptions {
   Capacity capacity;
   double load_timeout = 120;  ///< seconds from start to ready
   double reply_timeout = 60;  ///< seconds for one reply
+  double deadline = -1;       ///< boot_seconds() at which nothing is waited for any longer; < 0 = none
   uint64_t memory = 0;        ///< bytes of host memory for the box; 0 = no limit
 };
 

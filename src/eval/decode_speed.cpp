@@ -1,0 +1,106 @@
+#include "eval/decode_speed.h"
+
+#include <stdexcept>
+
+#include "eval/logits_reader.h"
+#include "eval/statistics.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace cbench {
+namespace {
+
+/// A token may differ from the teacher-forced argmax where two logits nearly tie, since one-row and
+/// many-row products round differently. More than this is another model.
+constexpr double kMinAgreement = 0.9;
+constexpr double kMaxMeanGap = 0.05;
+
+struct Request {
+  double prefill_seconds = 0;
+  double seconds = 0;  // first to last token
+  std::vector<int32_t> ids;
+};
+
+Request run_request(Engine& engine, const std::vector<int32_t>& prompt, int64_t new_tokens) {
+  Request request;
+  const double started = boot_seconds();
+  const EngineSequence sequence{0, 0, prompt, static_cast<int32_t>(prompt.size() - 1)};
+  int32_t first = -1;
+  engine.forward({&sequence, 1}, [&](const float* rows, int64_t, int64_t n) {
+    first = argmax_rows(rows, n, engine.vocab())[0];
+  });
+  if (first < 0) {
+    throw Error(Exit::kGateFailed, "non_finite_logits", "NaN or infinite logits before decoding");
+  }
+  const double first_token = boot_seconds();
+  request.prefill_seconds = first_token - started;
+  request.ids.push_back(first);
+  double last_token = first_token;
+  engine.generate(0, first, static_cast<int32_t>(prompt.size()), new_tokens - 1, [&](int32_t id) {
+    last_token = boot_seconds();
+    request.ids.push_back(id);
+  });
+  request.seconds = last_token - first_token;
+  return request;
+}
+
+/// Feeds prompt and answer teacher-forced and adds up how far each token is from the argmax.
+void judge_tokens(Engine& engine, const std::vector<int32_t>& prompt,
+                  const std::vector<int32_t>& answer, DecodeSpeed& result) {
+  std::vector<int32_t> ids = prompt;
+  ids.insert(ids.end(), answer.begin(), answer.end() - 1);
+  const EngineSequence sequence{0, 0, ids, static_cast<int32_t>(prompt.size() - 1)};
+  std::vector<RowScore> scores(answer.size());
+  engine.forward({&sequence, 1}, [&](const float* rows, int64_t first, int64_t n) {
+    const auto offset = static_cast<size_t>(first);
+    const auto count = static_cast<size_t>(n);
+    score_rows(rows, n, engine.vocab(), std::span(answer).subspan(offset, count),
+               std::span(scores).subspan(offset, count));
+  });
+  for (size_t i = 0; i < answer.size(); ++i) {
+    result.agreement += scores[i].argmax == answer[i] ? 1 : 0;
+    result.mean_gap += scores[i].target_gap;
+    ++result.tokens;
+  }
+}
+
+}  // namespace
+
+int64_t decode_prompts(const DecodeProtocol& protocol) {
+  return protocol.warmup_requests + protocol.rounds * protocol.requests_per_round;
+}
+
+DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& protocol,
+                                 std::span<const std::vector<int32_t>> prompts) {
+  if (static_cast<int64_t>(prompts.size()) < decode_prompts(protocol)) {
+    throw std::logic_error("decode speed: too few prompts");
+  }
+  DecodeSpeed result;
+  size_t next = 0;
+  for (int64_t i = 0; i < protocol.warmup_requests; ++i) {
+    run_request(engine, prompts[next++], protocol.new_tokens);
+  }
+  std::vector<double> prefill;
+  std::vector<std::pair<size_t, std::vector<int32_t>>> answers;
+  for (int64_t round = 0; round < protocol.rounds; ++round) {
+    double sum = 0;
+    for (int64_t i = 0; i < protocol.requests_per_round; ++i) {
+      Request request = run_request(engine, prompts[next], protocol.new_tokens);
+      sum += request.seconds;
+      prefill.push_back(request.prefill_seconds);
+      answers.emplace_back(next++, std::move(request.ids));
+    }
+    result.round_seconds.push_back(sum / static_cast<double>(protocol.requests_per_round));
+  }
+  for (const auto& [prompt, ids] : answers) judge_tokens(engine, prompts[prompt], ids, result);
+  const auto judged = static_cast<double>(result.tokens);
+  result.agreement /= judged;
+  result.mean_gap /= judged;
+  result.tokens_plausible = result.agreement >= kMinAgreement && result.mean_gap <= kMaxMeanGap;
+  result.tokens_per_second =
+      static_cast<double>(protocol.new_tokens - 1) / median(result.round_seconds);
+  result.prefill_seconds = median(prefill);
+  return result;
+}
+
+}  // namespace cbench

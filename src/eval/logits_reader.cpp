@@ -1,0 +1,93 @@
+#include "eval/logits_reader.h"
+
+#include <cmath>
+#include <limits>
+
+namespace cbench {
+namespace {
+
+struct RowTop {
+  float value = -std::numeric_limits<float>::infinity();
+  int32_t index = 0;
+  bool finite = true;
+};
+
+RowTop top_of(const float* row, int64_t vocab) {
+  // x - x is 0 for finite x and NaN otherwise, so one sum finds any NaN or infinity without branches.
+  float residue = 0;
+  float largest = row[0];
+#pragma omp simd reduction(+ : residue) reduction(max : largest)
+  for (int64_t i = 0; i < vocab; ++i) {
+    residue += row[i] - row[i];
+    largest = row[i] > largest ? row[i] : largest;
+  }
+  RowTop top;
+  top.finite = residue == 0;
+  if (!top.finite) return top;
+  top.value = largest;
+  while (row[top.index] != largest) ++top.index;
+  return top;
+}
+
+/// Sum over the row of exp((x - top) * scale), in double and in index order.
+double exp_sum(const float* row, int64_t vocab, float top, float scale) {
+  double sum = 0;
+  for (int64_t i = 0; i < vocab; ++i) sum += std::exp((row[i] - top) * scale);
+  return sum;
+}
+
+}  // namespace
+
+void score_rows(const float* rows, int64_t n, int64_t vocab, std::span<const int32_t> targets,
+                std::span<RowScore> out) {
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < n; ++r) {
+    const float* row = rows + r * vocab;
+    const RowTop top = top_of(row, vocab);
+    RowScore& score = out[static_cast<size_t>(r)];
+    score.finite = top.finite;
+    score.argmax = top.index;
+    if (!top.finite) continue;
+    const float target = row[targets[static_cast<size_t>(r)]];
+    score.target_gap = top.value - target;
+    score.log_probability =
+        static_cast<double>(target) - top.value - std::log(exp_sum(row, vocab, top.value, 1));
+  }
+}
+
+std::vector<int32_t> sample_rows(const float* rows, int64_t n, int64_t vocab, double temperature,
+                                 std::span<const double> uniform) {
+  std::vector<int32_t> out(static_cast<size_t>(n), -1);
+  const auto scale = static_cast<float>(1 / temperature);
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < n; ++r) {
+    const float* row = rows + r * vocab;
+    const RowTop top = top_of(row, vocab);
+    if (!top.finite) continue;
+    const double threshold =
+        uniform[static_cast<size_t>(r)] * exp_sum(row, vocab, top.value, scale);
+    double sum = 0;
+    int32_t chosen = top.index;  // rounding may leave the sum just below the threshold
+    for (int64_t i = 0; i < vocab; ++i) {
+      sum += std::exp((row[i] - top.value) * scale);
+      if (sum > threshold) {
+        chosen = static_cast<int32_t>(i);
+        break;
+      }
+    }
+    out[static_cast<size_t>(r)] = chosen;
+  }
+  return out;
+}
+
+std::vector<int32_t> argmax_rows(const float* rows, int64_t n, int64_t vocab) {
+  std::vector<int32_t> out(static_cast<size_t>(n), -1);
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < n; ++r) {
+    const RowTop top = top_of(rows + r * vocab, vocab);
+    if (top.finite) out[static_cast<size_t>(r)] = top.index;
+  }
+  return out;
+}
+
+}  // namespace cbench

@@ -1,0 +1,22 @@
+// Making a task's reference: the BF16 model samples the likelihood blocks, and its own figures on them
+// and on the questions are taken with the evaluator that will measure the candidates.
+#pragma once
+
+#include <string>
+
+#include "box/box.h"
+#include "task/contract.h"
+
+namespace cbench {
+
+struct ReferenceOptions {
+  BoxKind box = BoxKind::kBwrap;
+  std::string device;  ///< "" = the contract's
+  bool quiet = false;
+  bool keep_blocks = false;  ///< measure again on the blocks that are there
+};
+
+/// Writes data/<reference>/{public,hidden}/. Sampling continues where an interrupted call stopped.
+void make_reference(const Contract& contract, const ReferenceOptions& options);
+
+}  // namespace cbench
