@@ -102,7 +102,8 @@ void read_rope(const Reader& reader, double default_partial, ModelConfig& config
   config.partial_rotary = rope.number_or("partial_rotary_factor", 0, 1, config.partial_rotary);
   const std::string type = rope.text_or("rope_type", rope.text_or("type", "default").c_str());
   if (type == "default") return;
-  if (type != "llama3") reader.unsupported("rope type \"" + printable(type) + "\"", "default, llama3");
+  if (type != "llama3")
+    reader.unsupported("rope type \"" + printable(type) + "\"", "default, llama3");
   config.rope_factor = rope.number_or("factor", 1, 1e6, 0);
   config.rope_low = rope.number_or("low_freq_factor", 1e-6, 1e6, 0);
   config.rope_high = rope.number_or("high_freq_factor", 1e-6, 1e6, 0);
@@ -120,8 +121,7 @@ void read_attention(const Reader& reader, ModelConfig& config) {
   if (config.query_heads % config.kv_heads != 0) {
     reader.fail("num_attention_heads", "must be a multiple of num_key_value_heads");
   }
-  config.head_dim =
-      reader.integer_or("head_dim", 1, 4096, config.hidden / config.query_heads);
+  config.head_dim = reader.integer_or("head_dim", 1, 4096, config.hidden / config.query_heads);
   if (config.head_dim < 1) reader.fail("head_dim", "is missing and hidden_size is too small");
   config.attention_bias = config.output_bias = reader.boolean_or("attention_bias", false);
 }

@@ -9,7 +9,8 @@ namespace {
   throw Error(Exit::kGateFailed, "graph", "graph overrides: " + message);
 }
 
-std::vector<BlockConfig> kept_blocks(const ModelConfig& config, const std::vector<int64_t>& layers) {
+std::vector<BlockConfig> kept_blocks(const ModelConfig& config,
+                                     const std::vector<int64_t>& layers) {
   std::vector<BlockConfig> kept;
   int64_t previous = -1;
   for (const int64_t layer : layers) {
@@ -29,8 +30,8 @@ void add_mixer(const ModelConfig& config, const BlockConfig& block, std::vector<
   if (block.mixer == MixerKind::kDeltaNet) {
     const std::string prefix = block.prefix + "linear_attn.";
     const int64_t values = config.value_heads * config.value_dim;
-    out.push_back({prefix + "in_proj_qkv.weight",
-                   2 * config.key_heads * config.key_dim + values, hidden});
+    out.push_back(
+        {prefix + "in_proj_qkv.weight", 2 * config.key_heads * config.key_dim + values, hidden});
     out.push_back({prefix + "in_proj_z.weight", values, hidden});
     out.push_back({prefix + "in_proj_b.weight", config.value_heads, hidden});
     out.push_back({prefix + "in_proj_a.weight", config.value_heads, hidden});

@@ -29,9 +29,8 @@ class HostMemory : public MemorySource {
 }  // namespace
 
 const char* category_name(Category category) {
-  static constexpr const char* kNames[kCategories] = {"weights",     "metadata",  "embedding",
-                                                      "kv",          "state",     "activations",
-                                                      "workspace",   "logits"};
+  static constexpr const char* kNames[kCategories] = {
+      "weights", "metadata", "embedding", "kv", "state", "activations", "workspace", "logits"};
   return kNames[static_cast<size_t>(category)];
 }
 
@@ -73,8 +72,8 @@ void* Arena::allocate(size_t bytes, Category category, std::string_view name) {
     const auto shown = static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX));
     throw EnvironmentError("out_of_memory", "no memory for " + std::string(name) + " (" +
                                                 format_size(shown) + " of " +
-                                                category_name(category) + "); in use: " +
-                                                format_size(report_.live_total()));
+                                                category_name(category) +
+                                                "); in use: " + format_size(report_.live_total()));
   }
   const auto index = static_cast<size_t>(category);
   blocks_.emplace(data, Block{size, category, std::string(name)});

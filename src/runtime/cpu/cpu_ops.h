@@ -1,0 +1,69 @@
+// The CPU backend: the op families of this folder behind the Ops interface.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/cpu/attention.h"
+#include "runtime/cpu/batch.h"
+#include "runtime/cpu/linear.h"
+#include "runtime/ops.h"
+
+namespace cbench::cpu {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps() : arena_(host_memory()) {}
+
+  std::string device_name() const override;
+  bool is_cuda() const override { return false; }
+  DeviceFacts facts() const override;
+  int64_t activation_bytes() const override { return sizeof(float); }
+  Arena& arena() override { return arena_; }
+  void* stream() override { return nullptr; }
+
+  void copy_in(void* to, const void* host, size_t bytes) override;
+  void copy_out(void* host, const void* from, size_t bytes) override;
+  void zero(void* to, size_t bytes) override;
+  void synchronize() override {}
+  void reserve(const Capacity& capacity, std::span<const Linear* const> matrices,
+               std::span<const AttentionSpec> attention,
+               std::span<const DeltaNetSpec> delta) override;
+  void trim() override {}
+
+  void upload(const Batch& batch) override;
+  void advance_greedy(const float* logits, int64_t vocab) override;
+  void read_ids(std::span<int32_t> ids) override;
+  std::unique_ptr<Replay> record(std::function<void()> work) override;
+
+  void embed(const Linear& table, void* y) override;
+  void rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) override;
+  void project(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+               void* y) override;
+  void project_add(const void* x, int64_t rows, const Linear& w, void* residual) override;
+  void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+               void* y) override;
+  void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
+                 void* y) override;
+  void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
+                 void* y) override;
+  void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) override;
+  void add_bias(void* y, int64_t rows, int64_t width, const float* bias) override;
+  void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+               float* logits) override;
+
+ private:
+  /// norm(x) in the workspace, or x itself without a norm.
+  const float* normed(const void* x, const Norm* norm, int64_t rows, int64_t width);
+
+  Arena arena_;
+  CurrentBatch batch_;
+  LinearScratch linear_;
+  ThreadScratch threads_;
+  RotaryTable rotary_;
+  float* normed_ = nullptr;  ///< [tokens, widest input]
+  float* up_ = nullptr;      ///< [up_floats_] the up half of a gated MLP, panel by panel
+  int64_t up_floats_ = 0;
+};
+
+}  // namespace cbench::cpu
