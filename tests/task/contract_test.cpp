@@ -209,7 +209,7 @@ const BadCase kBadCases[] = {
     {"second_document", "schema: 1", "schema: 1\n---\nschema: 1", "contract_syntax",
      ":3: a second document", ""},
     {"unclosed", "sources: [prose, math]", "sources: [prose, math", "contract_syntax",
-     ": not valid", ""},
+     ":20: not valid", ""},
     {"control_character", "title: A test task", "title: \"A\x01 task\"", "contract_syntax",
      ":2: control character", ""},
     {"bad_utf8", "title: A test task", "title: A \xff task", "contract_syntax",
