@@ -1,0 +1,64 @@
+#include "fetch/task_plan.h"
+
+#include <filesystem>
+#include <map>
+
+#include "util/error.h"
+
+namespace cbench {
+namespace fs = std::filesystem;
+namespace {
+
+HubRepo repo_of(const FetchItem& item) {
+  return {item.type == "dataset" || item.kind == "dolma" ? RepoType::kDataset : RepoType::kModel,
+          item.repository};
+}
+
+std::string revision_of(const FetchItem& item) {
+  return item.revision.empty() ? "main" : item.revision;
+}
+
+PlanItem plan_item_of(const FetchItem& item) {
+  if (item.kind == "hub") {
+    HubRepoItem hub;
+    hub.repo = repo_of(item);
+    hub.revision = revision_of(item);
+    hub.include = item.include;
+    return {item.name, hub};
+  }
+  if (item.kind == "url") return {item.name, UrlItem{item.url, item.sha256}};
+  if (item.kind == "rows") {
+    return {item.name,
+            RowsItem{item.repository, item.config, item.split, 0, item.count, item.seed}};
+  }
+  if (item.kind == "dolma") {
+    DolmaItem dolma;
+    dolma.repo = repo_of(item);
+    dolma.revision = revision_of(item);
+    dolma.families = {{fs::path(item.name).stem().string(), item.include, item.count}};
+    dolma.seed = item.seed;
+    return {item.name, dolma};
+  }
+  throw UsageError("bad_plan", "unknown kind of data to fetch: " + item.kind);
+}
+
+}  // namespace
+
+FetchPlan plan_for(const Contract& contract) {
+  FetchPlan plan;
+  plan.root = contract.data_path("");
+  std::map<std::string, PapersItem> papers;  // by folder
+  for (const FetchItem& item : contract.fetch) {
+    if (item.kind != "paper") {
+      plan.items.push_back(plan_item_of(item));
+      continue;
+    }
+    const std::string folder = fs::path(item.name).parent_path().string();
+    papers[folder.empty() ? "papers" : folder].papers.push_back(
+        {item.url, item.title, item.sha256});
+  }
+  for (auto& [folder, item] : papers) plan.items.push_back({folder, std::move(item)});
+  return plan;
+}
+
+}  // namespace cbench
