@@ -1,0 +1,515 @@
+// Gated delta rule over tiles of 64 rows, heads of 128 x 128, on tensor cores (Yang et al. 2024,
+// "Gated Delta Networks"; the chunked form of docs/architecture.md):
+//   A = strict_lower(beta_i k_i.k_j e^(g_i - g_j)),  T = (I + A)^-1,  g = cumulative gate of the
+//   tile u = T (beta v),  w = T (beta e^g k)                                    prepare: every tile
+//   alone v' = u - w S,  o = (e^g q) S + lower(q k^T e^(g_i - g_j)) v', S <- e^(g_last) S +
+//   (e^(g_last - g) k)^T v'                            state: tiles in order
+// Differences of gates are taken before exp. T is solved by forward substitution in fp32; matrix
+// operands are BF16, sums and S fp32. The state kernel ends with the gated norm.
+#include "delta.h"
+#include "mma.cuh"
+
+namespace cbench::cuda {
+namespace {
+
+constexpr int kDim = 128, kRows = kTileRows, kThreads = 256;
+constexpr int kWide = kDim + 8, kNarrow = kRows + 8;  // strides of 128- and 64-column tiles
+static_assert(kRows == 64);
+
+struct Problem {
+  const bf16* in;
+  const bf16* conv;
+  bf16* minus_w;
+  bf16* u;
+  bf16* scores;
+  float* gamma;
+  bf16* y;
+  float* state;
+  DeviceBatch batch;
+  const float* neg_exp_a;
+  const float* dt_bias;
+  const float* norm;
+  float eps;
+  int key_heads, value_heads, conv_rows;
+  int64_t width;
+};
+
+/// Requests rows [0, 64) of kCols columns; rows >= valid become zeros.
+template <int kCols>
+__device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_step, int valid) {
+  constexpr int kPerRow = kCols / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < kRows * kPerRow; i += kThreads) {
+    const int row = i / kPerRow, col = i % kPerRow * 8;
+    copy_async(shared_address(to + row * (kCols + 8) + col),
+               from + (row < valid ? row : 0) * row_step + col, row < valid);
+  }
+}
+
+// --- prepare
+// --------------------------------------------------------------------------------------
+struct PrepareShared {
+  bf16 q[kRows * kWide], k[kRows * kWide], v[kRows * kWide];
+  bf16 tw[kRows * kNarrow], tu[kRows * kNarrow];
+  float a[kRows][kRows + 4];
+  float gamma[kRows], beta[kRows];
+};
+
+/// Gates of the tile's rows: beta and the cumulative g, by the first warp.
+__device__ void gates(const Problem& p, PrepareShared& s, int row0, int rows, int head) {
+  const int lane = threadIdx.x;
+  float g[2], total = 0;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int row = lane * 2 + i;
+    g[i] = 0;
+    s.beta[row] = 0;
+    if (row < rows) {
+      const bf16* ba = p.in + (row0 + row) * p.width + p.conv_rows + p.value_heads * kDim + head;
+      s.beta[row] = sigmoid(to_float(ba[0]));
+      g[i] = p.neg_exp_a[head] * softplus(to_float(ba[p.value_heads]) + p.dt_bias[head]);
+    }
+    total += g[i];
+  }
+  float sum = total;
+#pragma unroll
+  for (int o = 1; o < 32; o *= 2) {
+    const float other = __shfl_up_sync(~0u, sum, o);
+    if (lane >= o) sum += other;
+  }
+  s.gamma[lane * 2] = sum - total + g[0];
+  s.gamma[lane * 2 + 1] = sum;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const int row = lane * 2 + i;
+    if (row < rows) p.gamma[static_cast<size_t>(row0 + row) * p.value_heads + head] = s.gamma[row];
+  }
+}
+
+/// A to shared memory and the masked q k^T to global memory; a warp takes 16 rows x 32 columns.
+__device__ void pair_products(PrepareShared& s, bf16* scores) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int row0 = warp % 4 * 16, col0 = warp / 4 * 32;
+  const Tile<kWide> tq(s.q), tk(s.k);
+  float kk[4][4] = {}, qk[4][4] = {};
+  if (col0 <= row0 + 15) {
+#pragma unroll
+    for (int d = 0; d < kDim; d += 16) {
+      uint32_t ak[4], aq[4], b[4];
+      tk.a(ak, row0, d);
+      tq.a(aq, row0, d);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        tk.b_rows_n(b, col0 + n * 16, d);
+        mma(kk[2 * n], ak, b[0], b[1]);
+        mma(kk[2 * n + 1], ak, b[2], b[3]);
+        mma(qk[2 * n], aq, b[0], b[1]);
+        mma(qk[2 * n + 1], aq, b[2], b[3]);
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 4; n++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int i = row0 + lane / 4 + half * 8, j = col0 + n * 8 + lane % 4 * 2;
+      float q[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const float decay = j + e <= i ? __expf(s.gamma[i] - s.gamma[j + e]) : 0.f;
+        s.a[i][j + e] = j + e < i ? s.beta[i] * kk[n][2 * half + e] * decay : 0.f;
+        q[e] = qk[n][2 * half + e] * decay;
+      }
+      *reinterpret_cast<uint32_t*>(scores + i * kRows + j) = pack(q[0], q[1]);
+    }
+}
+
+/// T = (I + A)^-1, one column per thread, times beta (tu) and beta e^gamma (tw) of the column.
+__device__ void invert(PrepareShared& s) {
+  const int col = threadIdx.x;
+  const float beta = s.beta[col], decay = __expf(s.gamma[col]);
+  float t[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; i++) {
+    float sum[4] = {};
+#pragma unroll
+    for (int j = 0; j + 4 <= i; j += 4) {
+      const float4 a = *reinterpret_cast<const float4*>(&s.a[i][j]);
+      sum[0] = fmaf(a.x, t[j], sum[0]);
+      sum[1] = fmaf(a.y, t[j + 1], sum[1]);
+      sum[2] = fmaf(a.z, t[j + 2], sum[2]);
+      sum[3] = fmaf(a.w, t[j + 3], sum[3]);
+    }
+#pragma unroll
+    for (int j = i / 4 * 4; j < i; j++) sum[j % 4] = fmaf(s.a[i][j], t[j], sum[j % 4]);
+    t[i] = (i == col ? 1.f : 0.f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    const float scaled = t[i] * beta;
+    s.tu[i * kNarrow + col] = to_bf16(scaled);
+    s.tw[i * kNarrow + col] = to_bf16(-scaled * decay);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_constant__ Problem p) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  auto& s = *reinterpret_cast<PrepareShared*>(raw);
+  pdl_begin();
+  const int head = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const RowTile tile = p.batch.tiles[blockIdx.y];
+  const SpanInfo span = p.batch.spans[tile.span];
+  const int row0 = span.row + tile.offset, rows = min(kRows, span.count - tile.offset);
+  const int key_head = head / (p.value_heads / p.key_heads);
+  const bf16* conv = p.conv + static_cast<size_t>(row0) * p.conv_rows;
+  request<kDim>(s.q, conv + key_head * kDim, p.conv_rows, rows);
+  request<kDim>(s.k, conv + (p.key_heads + key_head) * kDim, p.conv_rows, rows);
+  request<kDim>(s.v, conv + (2 * p.key_heads + head) * kDim, p.conv_rows, rows);
+  copy_commit();
+  if (warp == 0) gates(p, s, row0, rows, head);
+  copy_wait<0>();
+  __syncthreads();
+  pair_products(
+      s, p.scores + (static_cast<size_t>(blockIdx.y) * p.value_heads + head) * kRows * kRows);
+  __syncthreads();
+  if (threadIdx.x < kRows) invert(s);
+  __syncthreads();
+
+  // -w = tw k, u = tu v: a warp takes 16 rows x 64 columns; T is lower triangular.
+  const int r0 = warp % 4 * 16, c0 = warp / 4 * 64;
+  const Tile<kNarrow> tw(s.tw), tu(s.tu);
+  const Tile<kWide> tk(s.k), tv(s.v);
+  float w[8][4] = {}, u[8][4] = {};
+  for (int j = 0; j <= r0; j += 16) {
+    uint32_t aw[4], au[4], b[4];
+    tw.a(aw, r0, j);
+    tu.a(au, r0, j);
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+      tk.b_rows_k(b, j, c0 + n * 16);
+      mma(w[2 * n], aw, b[0], b[1]);
+      mma(w[2 * n + 1], aw, b[2], b[3]);
+      tv.b_rows_k(b, j, c0 + n * 16);
+      mma(u[2 * n], au, b[0], b[1]);
+      mma(u[2 * n + 1], au, b[2], b[3]);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = r0 + lane / 4 + half * 8;
+    if (row >= rows) continue;
+    const size_t at = (static_cast<size_t>(row0 + row) * p.value_heads + head) * kDim + c0;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+      const size_t col = at + n * 8 + lane % 4 * 2;
+      *reinterpret_cast<uint32_t*>(p.minus_w + col) = pack(w[n][2 * half], w[n][2 * half + 1]);
+      *reinterpret_cast<uint32_t*>(p.u + col) = pack(u[n][2 * half], u[n][2 * half + 1]);
+    }
+  }
+}
+
+// --- state
+// ----------------------------------------------------------------------------------------
+struct TileInputs {
+  bf16 q[kRows * kWide], k[kRows * kWide], w[kRows * kWide];
+  bf16 scores[kRows * kNarrow];
+};
+struct StateShared {
+  TileInputs inputs[2];
+  bf16 state[kDim * kWide];
+  bf16 v[kRows * kWide];          // v'
+  bf16 v_decayed[kRows * kWide];  // e^(g_last - g) v'
+  float gamma[2][kRows];
+  float squares[2][kRows];
+};
+
+/// One span and value head. Warp w owns rows 16w.. of S in registers, and 16 x 64 of every output.
+struct StateBlock {
+  const Problem& p;
+  StateShared& s;
+  SpanInfo span;
+  int head, key_head, lane, warp, r0, c0;
+
+  __device__ StateBlock(const Problem& problem, StateShared& shared)
+      : p(problem), s(shared), span(p.batch.spans[blockIdx.y]), head(blockIdx.x) {
+    key_head = head / (p.value_heads / p.key_heads);
+    lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    r0 = warp % 4 * 16, c0 = warp / 4 * 64;
+  }
+  __device__ int rows(int tile) const { return min(kRows, span.count - tile * kRows); }
+
+  __device__ void request_tile(int tile) const {
+    TileInputs& to = s.inputs[tile % 2];
+    const int row0 = span.row + tile * kRows, valid = rows(tile);
+    const bf16* conv = p.conv + static_cast<size_t>(row0) * p.conv_rows;
+    const size_t step = static_cast<size_t>(p.value_heads) * kDim;
+    request<kDim>(to.q, conv + key_head * kDim, p.conv_rows, valid);
+    request<kDim>(to.k, conv + (p.key_heads + key_head) * kDim, p.conv_rows, valid);
+    request<kDim>(to.w, p.minus_w + row0 * step + head * kDim, step, valid);
+    const size_t at = static_cast<size_t>(span.first_tile + tile) * p.value_heads + head;
+    request<kRows>(to.scores, p.scores + at * kRows * kRows, kRows, kRows);
+    copy_commit();
+  }
+  __device__ float read_gamma(int tile) const {
+    const int row = min(static_cast<int>(threadIdx.x), rows(tile) - 1);
+    return p.gamma[static_cast<size_t>(span.row + tile * kRows + row) * p.value_heads + head];
+  }
+  __device__ void read_u(int tile, uint32_t (&u)[2][8]) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = r0 + lane / 4 + half * 8;
+      const size_t at =
+          (static_cast<size_t>(span.row + tile * kRows + row) * p.value_heads + head) * kDim + c0;
+#pragma unroll
+      for (int n = 0; n < 8; n++)
+        u[half][n] = row < rows(tile)
+                         ? *reinterpret_cast<const uint32_t*>(p.u + at + n * 8 + lane % 4 * 2)
+                         : 0u;
+    }
+  }
+  __device__ void publish_state(const float (&state)[16][4]) const {
+#pragma unroll
+    for (int n = 0; n < 16; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        *reinterpret_cast<uint32_t*>(s.state + (warp * 16 + lane / 4 + half * 8) * kWide + n * 8 +
+                                     lane % 4 * 2) =
+            pack(state[n][2 * half], state[n][2 * half + 1]);
+  }
+  __device__ float* state_at(int n, int half) const {
+    const size_t base = (static_cast<size_t>(span.slot) * p.value_heads + head) * kDim;
+    return p.state + (base + warp * 16 + lane / 4 + half * 8) * kDim + n * 8 + lane % 4 * 2;
+  }
+
+  /// v += -w S, o = q S.
+  __device__ void apply_state(int buffer, float (&v)[8][4], float (&o)[8][4]) const {
+    const Tile<kWide> tq(s.inputs[buffer].q), tw(s.inputs[buffer].w), ts(s.state);
+#pragma unroll
+    for (int k = 0; k < kDim; k += 16) {
+      uint32_t aq[4], aw[4], b[4];
+      tq.a(aq, r0, k);
+      tw.a(aw, r0, k);
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        ts.b_rows_k(b, k, c0 + n * 16);
+        mma(v[2 * n], aw, b[0], b[1]);
+        mma(v[2 * n + 1], aw, b[2], b[3]);
+        mma(o[2 * n], aq, b[0], b[1]);
+        mma(o[2 * n + 1], aq, b[2], b[3]);
+      }
+    }
+  }
+  __device__ void publish_v(int buffer, const float (&v)[8][4]) const {
+    const float last = s.gamma[buffer][kRows - 1];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = r0 + lane / 4 + half * 8;
+      const float decay = __expf(last - s.gamma[buffer][row]);
+#pragma unroll
+      for (int n = 0; n < 8; n++) {
+        const int at = row * kWide + c0 + n * 8 + lane % 4 * 2;
+        const float a = v[n][2 * half], b = v[n][2 * half + 1];
+        *reinterpret_cast<uint32_t*>(s.v + at) = pack(a, b);
+        *reinterpret_cast<uint32_t*>(s.v_decayed + at) = pack(a * decay, b * decay);
+      }
+    }
+  }
+  /// o = e^gamma o + scores v'.
+  __device__ void add_inner(int buffer, float (&o)[8][4]) const {
+    const Tile<kNarrow> tp(s.inputs[buffer].scores);
+    const Tile<kWide> tv(s.v);
+    const float scale0 = __expf(s.gamma[buffer][r0 + lane / 4]);
+    const float scale1 = __expf(s.gamma[buffer][r0 + lane / 4 + 8]);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+      o[n][0] *= scale0, o[n][1] *= scale0, o[n][2] *= scale1, o[n][3] *= scale1;
+    for (int j = 0; j <= r0; j += 16) {
+      uint32_t a[4], b[4];
+      tp.a(a, r0, j);
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        tv.b_rows_k(b, j, c0 + n * 16);
+        mma(o[2 * n], a, b[0], b[1]);
+        mma(o[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  /// S = e^(g_last) S + k^T (decayed v').
+  __device__ void update_state(int buffer, float (&state)[16][4]) const {
+    const Tile<kWide> tk(s.inputs[buffer].k), tv(s.v_decayed);
+    const float decay = __expf(s.gamma[buffer][kRows - 1]);
+#pragma unroll
+    for (int n = 0; n < 16; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) state[n][i] *= decay;
+#pragma unroll
+    for (int t = 0; t < kRows; t += 16) {
+      uint32_t a[4], b[4];
+      tk.a_transposed(a, warp * 16, t);
+#pragma unroll
+      for (int n = 0; n < 8; n++) {
+        tv.b_rows_k(b, t, n * 16);
+        mma(state[2 * n], a, b[0], b[1]);
+        mma(state[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  __device__ void publish_squares(const float (&o)[8][4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float square = 0;
+#pragma unroll
+      for (int n = 0; n < 8; n++)
+        square += o[n][2 * half] * o[n][2 * half] + o[n][2 * half + 1] * o[n][2 * half + 1];
+      square += __shfl_xor_sync(~0u, square, 1);
+      square += __shfl_xor_sync(~0u, square, 2);
+      if (lane % 4 == 0) s.squares[warp / 4][r0 + lane / 4 + half * 8] = square;
+    }
+  }
+  /// y = norm(o) * weight * silu(z).
+  __device__ void write(int tile, const float (&o)[8][4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = r0 + lane / 4 + half * 8;
+      if (row >= rows(tile)) continue;
+      const size_t at = span.row + tile * kRows + row;
+      const float scale = rsqrtf((s.squares[0][row] + s.squares[1][row]) / kDim + p.eps);
+      const bf16* z = p.in + at * p.width + p.conv_rows + head * kDim;
+      bf16* y = p.y + (at * p.value_heads + head) * kDim;
+#pragma unroll
+      for (int n = 0; n < 8; n++) {
+        const int col = c0 + n * 8 + lane % 4 * 2;
+        float out[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          out[e] =
+              o[n][2 * half + e] * scale * __ldg(p.norm + col + e) * silu(to_float(z[col + e]));
+        *reinterpret_cast<uint32_t*>(y + col) = pack(out[0], out[1]);
+      }
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constant__ Problem p) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  auto& s = *reinterpret_cast<StateShared*>(raw);
+  pdl_begin();
+  const StateBlock block(p, s);
+  const int tiles = (block.span.count + kRows - 1) / kRows;
+  const bool fresh = p.batch.positions[block.span.row] == 0;
+  block.request_tile(0);
+  float state[16][4] = {};
+  if (!fresh) {
+#pragma unroll
+    for (int n = 0; n < 16; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float2 v = *reinterpret_cast<const float2*>(block.state_at(n, half));
+        state[n][2 * half] = v.x, state[n][2 * half + 1] = v.y;
+      }
+  }
+  block.publish_state(state);
+  uint32_t u[2][8];
+  block.read_u(0, u);
+  if (threadIdx.x < kRows) s.gamma[0][threadIdx.x] = block.read_gamma(0);
+
+  for (int tile = 0; tile < tiles; tile++) {
+    const int buffer = tile % 2;
+    copy_wait<0>();
+    __syncthreads();
+    const bool more = tile + 1 < tiles;
+    if (more) block.request_tile(tile + 1);
+    float v[8][4], o[8][4] = {};
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+      v[n][0] = low(u[0][n]), v[n][1] = high(u[0][n]), v[n][2] = low(u[1][n]),
+      v[n][3] = high(u[1][n]);
+    float next_gamma = 0;
+    if (more) {
+      block.read_u(tile + 1, u);
+      if (threadIdx.x < kRows) next_gamma = block.read_gamma(tile + 1);
+    }
+    block.apply_state(buffer, v, o);
+    block.publish_v(buffer, v);
+    __syncthreads();
+    block.add_inner(buffer, o);
+    block.publish_squares(o);
+    block.update_state(buffer, state);
+    block.publish_state(state);
+    if (more && threadIdx.x < kRows) s.gamma[1 - buffer][threadIdx.x] = next_gamma;
+    __syncthreads();
+    block.write(tile, o);
+  }
+#pragma unroll
+  for (int n = 0; n < 16; n++)
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      *reinterpret_cast<float2*>(block.state_at(n, half)) =
+          make_float2(state[n][2 * half], state[n][2 * half + 1]);
+}
+
+Problem problem(const DeltaCall& call, const DeltaScratch& scratch) {
+  const DeltaNetSpec& s = *call.spec;
+  Problem p{};
+  p.in = static_cast<const bf16*>(call.in);
+  p.conv = static_cast<const bf16*>(scratch.conv);
+  p.minus_w = static_cast<bf16*>(scratch.minus_w);
+  p.u = static_cast<bf16*>(scratch.u);
+  p.scores = static_cast<bf16*>(scratch.scores);
+  p.gamma = scratch.gamma;
+  p.y = static_cast<bf16*>(call.y);
+  p.state = call.state.recurrent;
+  p.batch = call.batch;
+  p.neg_exp_a = s.neg_exp_a;
+  p.dt_bias = s.dt_bias;
+  p.norm = s.out_norm.weight;
+  p.eps = s.out_norm.eps;
+  p.key_heads = static_cast<int>(s.key_heads);
+  p.value_heads = static_cast<int>(s.value_heads);
+  p.conv_rows = static_cast<int>(s.conv_rows());
+  p.width = call.width();
+  return p;
+}
+
+}  // namespace
+
+bool delta_chunks_take(const DeltaNetSpec& s) { return s.key_dim == kDim && s.value_dim == kDim; }
+
+void delta_chunk_prepare(const DeltaCall& call, const DeltaScratch& scratch) {
+  static const bool ready = (allow_shared(prepare_kernel, sizeof(PrepareShared)), true);
+  (void)ready;
+  const Problem p = problem(call, scratch);
+  launch(prepare_kernel, dim3(p.value_heads, call.batch.tile_count), kThreads,
+         sizeof(PrepareShared), call.stream, p);
+}
+
+void delta_chunk_state(const DeltaCall& call, const DeltaScratch& scratch) {
+  static const bool ready = (allow_shared(state_kernel, sizeof(StateShared)), true);
+  (void)ready;
+  const Problem p = problem(call, scratch);
+  launch(state_kernel, dim3(p.value_heads, call.batch.span_count), kThreads, sizeof(StateShared),
+         call.stream, p);
+}
+
+size_t delta_scratch_bytes(const DeltaNetSpec& s, int64_t tokens, int64_t sequences) {
+  const int64_t tiles = tokens / kTileRows + sequences + 1;
+  const DeltaScratch end = delta_scratch(s, tokens, tiles, nullptr);
+  return reinterpret_cast<uintptr_t>(end.gamma) +
+         static_cast<size_t>(tokens * s.value_heads) * sizeof(float) + 256;
+}
+
+DeltaScratch delta_scratch(const DeltaNetSpec& s, int64_t tokens, int64_t tiles, void* base) {
+  auto at = reinterpret_cast<uintptr_t>(base);
+  const auto take = [&](int64_t bytes) {
+    const uintptr_t mine = at;
+    at += static_cast<uintptr_t>((bytes + 255) / 256 * 256);
+    return reinterpret_cast<void*>(mine);
+  };
+  const bool chunks = delta_chunks_take(s);
+  DeltaScratch scratch{};
+  scratch.conv = take(tokens * s.conv_rows() * 2);
+  scratch.minus_w = take(chunks ? tokens * s.value_heads * kDim * 2 : 0);
+  scratch.u = take(chunks ? tokens * s.value_heads * kDim * 2 : 0);
+  scratch.scores = take(chunks ? tiles * s.value_heads * kRows * kRows * 2 : 0);
+  scratch.gamma = static_cast<float*>(take(0));
+  return scratch;
+}
+
+}  // namespace cbench::cuda
