@@ -61,6 +61,16 @@ inline std::vector<float> run_packed(Model& model, const std::vector<Piece>& pie
   return logits;
 }
 
+/// One sequence from its start in slot 0; the logits of its last token.
+inline std::vector<float> run_packed_last(Model& model, const std::vector<int32_t>& ids) {
+  const Span span{0, 0, 0, static_cast<int32_t>(ids.size())};
+  model.forward({ids, {&span, 1}});
+  std::vector<float> logits(static_cast<size_t>(model.config().vocab));
+  const int32_t last = span.count - 1;
+  model.logits({&last, 1}, logits.data());
+  return logits;
+}
+
 /// max |a - b| / max |b|; infinity if a value is not finite or the sizes differ.
 inline double relative_error(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size() || a.empty()) return INFINITY;
