@@ -27,6 +27,18 @@ class Pattern {
  private:
   explicit Pattern(std::string literal) : pattern_(std::move(literal)) {}
 
+  /// visit(begin, end) for every match; an empty text has none.
+  template <typename Visitor>
+  void each_match(std::string_view text, Visitor&& visit) const {
+    if (text.empty()) return;
+    const auto* literal = std::get_if<std::string>(&pattern_);
+    if (literal == nullptr) return std::get<Regex>(pattern_).each_match(text, visit);
+    for (size_t at = text.find(*literal); at != text.npos;) {
+      visit(at, at + literal->size());
+      at = text.find(*literal, at + literal->size());
+    }
+  }
+
   std::variant<std::string, Regex> pattern_;
 };
 

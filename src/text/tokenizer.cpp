@@ -120,6 +120,10 @@ Tokenizer Tokenizer::load_bytes(std::string_view json, std::string_view source) 
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+  if (text.size() > kMaxText) {
+    throw UsageError("too_large", "text of " + std::to_string(text.size()) + " bytes; at most " +
+                                      std::to_string(kMaxText) + " are encoded at once");
+  }
   if (!is_utf8(text)) {
     throw UsageError("utf8", "text to encode is not well-formed UTF-8; repair it first");
   }

@@ -21,6 +21,8 @@ class StreamDecoder;
 /// Immutable after loading; all const members may be called from several threads.
 class Tokenizer {
  public:
+  static constexpr size_t kMaxText = 256u << 20;  ///< bytes of one encode()
+
   /// Reads a tokenizer.json (also zstd-compressed, if the name ends in .zst). Throws
   /// EnvironmentError if it cannot be read, UsageError if it is malformed, inconsistent or asks for
   /// something unsupported.
