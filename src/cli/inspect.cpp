@@ -29,6 +29,7 @@ struct Arguments {
   bool json = false;
   bool hash = false;
   bool all = false;
+  bool values = false;
 };
 
 /// What was found; only the parts that the kind has are filled.
@@ -70,13 +71,17 @@ std::string kind_of(const std::string& path) {
   return ::lstat(name.c_str(), &manifest) == 0 ? "package" : "checkpoint";
 }
 
-Findings look(const Arguments& args) {
-  Findings found;
-  found.kind = kind_of(args.path);
-  if (found.kind == "safetensors") {
-    found.file.emplace(args.path);
-    return found;
+/// The format allows NaN and infinity; whoever looks at weights wants to know all the same.
+void note_non_finite(Findings& found) {
+  for (const Tensor& tensor : found.tensors()) {
+    const uint64_t count = count_non_finite(tensor);
+    if (count == 0) continue;
+    found.problems.push_back(tensor.name + " holds " + std::to_string(count) +
+                             " values that are NaN or infinite");
   }
+}
+
+void look_at_directory(const Arguments& args, Findings& found) {
   found.package.emplace(Package::open(args.path));
   std::optional<uint64_t> limit;
   if (!args.limit.empty()) limit = static_cast<uint64_t>(parse_size(args.limit));
@@ -84,6 +89,17 @@ Findings look(const Arguments& args) {
   if (args.hash) found.hash = found.package->hash();
   found.problems = found.package->warnings();
   if (found.disk->over) found.problems.push_back("over the limit: " + found.disk->explanation);
+}
+
+Findings look(const Arguments& args) {
+  Findings found;
+  found.kind = kind_of(args.path);
+  if (found.kind == "safetensors") {
+    found.file.emplace(args.path);
+  } else {
+    look_at_directory(args, found);
+  }
+  if (args.values) note_non_finite(found);
   return found;
 }
 
@@ -211,6 +227,7 @@ void add_inspect(CLI::App& app, int& exit_code) {
   command->add_option("--limit", args->limit, "Compare the bytes with this size, \"8 GiB\"");
   command->add_flag("--hash", args->hash, "Also compute the package hash (reads every file)");
   command->add_flag("--all", args->all, "Print every tensor, not only the first 200");
+  command->add_flag("--values", args->values, "Also look for NaN and infinity (reads every value)");
   command->add_flag("--json", args->json, "Print JSON (docs/package.md)");
   command->callback([args, &exit_code] { exit_code = inspect(*args); });
 }

@@ -107,6 +107,37 @@ int64_t Tensor::elements() const {
   return count;
 }
 
+namespace {
+
+/// Non-finite means that all exponent bits are set, in every one of the IEEE formats.
+template <typename Word>
+uint64_t count_full_exponents(std::string_view bytes, Word exponent) {
+  uint64_t count = 0;
+  for (size_t at = 0; at + sizeof(Word) <= bytes.size(); at += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    count += (word & exponent) == exponent ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+uint64_t count_non_finite(const Tensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::kF16:
+      return count_full_exponents<uint16_t>(tensor.bytes, 0x7c00);
+    case DType::kBF16:
+      return count_full_exponents<uint16_t>(tensor.bytes, 0x7f80);
+    case DType::kF32:
+      return count_full_exponents<uint32_t>(tensor.bytes, 0x7f800000);
+    case DType::kF64:
+      return count_full_exponents<uint64_t>(tensor.bytes, 0x7ff0000000000000);
+    default:
+      return 0;
+  }
+}
+
 ParsedTensors parse_safetensors(std::string_view file, std::string_view source) {
   static_assert(std::endian::native == std::endian::little, "tensors are little endian");
   const std::string_view header = header_of(file, source);

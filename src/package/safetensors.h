@@ -59,6 +59,10 @@ struct Tensor {
   int64_t elements() const;  ///< product of the shape; 1 for rank 0
 };
 
+/// How many values of an F16, BF16, F32 or F64 tensor are NaN or infinite; 0 for other types. The
+/// format allows them, so they are reported and not refused.
+uint64_t count_non_finite(const Tensor& tensor);
+
 /// Pairs of `__metadata__`, sorted by key, keys unique.
 using TensorMetadata = std::vector<std::pair<std::string, std::string>>;
 

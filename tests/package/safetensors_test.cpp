@@ -206,6 +206,17 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_EQ(header % 8, 0u);
 }
 
+TEST(Safetensors, CountsNonFiniteValues) {
+  const auto count = [](DType dtype, std::string_view bytes) {
+    return count_non_finite({"t", dtype, {}, bytes});
+  };
+  EXPECT_EQ(count(DType::kBF16, {"\x80\x7f\xc0\xff\x7f\x7f\x00\x3f", 8}), 2u);
+  EXPECT_EQ(count(DType::kF16, {"\x00\x7c\x01\xfc\xff\x7b", 6}), 2u);
+  EXPECT_EQ(count(DType::kF32, {"\x00\x00\x80\xff\xff\xff\x7f\x7f", 8}), 1u);
+  EXPECT_EQ(count(DType::kF64, {"\x00\x00\x00\x00\x00\x00\xf8\x7f", 8}), 1u);
+  EXPECT_EQ(count(DType::kU8, "\xff\xff"), 0u);
+}
+
 TEST(Safetensors, RefusesToWriteNonsense) {
   const TempDir dir;
   const std::string path = dir.path() + "/w.safetensors";
