@@ -51,6 +51,8 @@ struct Kernels {
   /// y[i] = a * x[i] and y[i] += a * x[i].
   void (*scale)(float a, const float* x, int64_t n, float* y);
   void (*axpy)(float a, const float* x, int64_t n, float* y);
+  /// sum_i x[i], as fast as memory gives them: the bench's read ceiling.
+  float (*sum)(const float* x, int64_t n);
   /// out[i] = exp(in[i]).
   void (*exp)(const float* in, int64_t n, float* out);
 };

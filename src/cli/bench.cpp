@@ -1,0 +1,91 @@
+// cbench bench: how fast this machine runs a model, beside what the machine can do at all.
+#include "runtime/bench.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "package/safetensors.h"
+#include "runtime/checkpoint_source.h"
+#include "runtime/synthetic_source.h"
+#include "task/contract.h"
+#include "util/error.h"
+#include "util/file.h"
+
+namespace cbench {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string device = "cpu";
+  BenchOptions options;
+  bool json = false;
+};
+
+/// A checkpoint directory with weights, or only a config.json.
+void bench(const Arguments& args) {
+  std::string path = args.model;
+  if (path.empty()) path = default_tasks_root() + "/models/tiny-hybrid-6m";
+  const bool directory = std::filesystem::is_directory(path);
+  const std::string config_path = directory ? path + "/config.json" : path;
+  const ModelConfig config = parse_model_config(read_file(config_path), config_path);
+
+  std::unique_ptr<Ops> ops = args.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+  std::unique_ptr<Ceilings> ceilings;
+#ifdef CBENCH_HAVE_CUDA
+  if (args.device == "cuda") ceilings = make_cuda_ceilings(*ops);
+#endif
+  if (!ceilings) ceilings = make_cpu_ceilings();
+  std::unique_ptr<TensorStore> store;
+  std::unique_ptr<WeightSource> weights;
+  if (directory) {
+    store = std::make_unique<TensorStore>(TensorStore::open_checkpoint(path));
+    weights = std::make_unique<CheckpointSource>(*ops, *store);
+  } else {
+    weights = std::make_unique<SyntheticSource>(*ops);
+  }
+  const BenchReport report = bench_model(*ops, config, *weights, *ceilings, args.options);
+  if (args.json) {
+    std::printf("%s\n", bench_json(report).c_str());
+  } else {
+    std::printf("%s", bench_table(report).c_str());
+  }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  auto args = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode speed of a model");
+  command
+      ->add_option("--model", args->model,
+                   "Checkpoint directory, or a config.json to run with synthetic weights "
+                   "(default: the shipped tiny model)")
+      ->type_name("PATH");
+  command->add_option("--tokens", args->options.tokens, "Tokens of a prefill")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--sequence", args->options.sequence, "Tokens of each packed sequence")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--decode", args->options.decode, "Tokens to generate")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--context", args->options.context, "Tokens before the generated ones")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--repetitions", args->options.repetitions, "Repetitions of each figure")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--device", args->device, "Where to run")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_flag("--json", args->json, "Print the report as JSON (docs/runtime.md)");
+  command->callback([args, &exit_code] {
+    bench(*args);
+    exit_code = 0;
+  });
+}
+
+}  // namespace cbench

@@ -1,0 +1,66 @@
+// Random weights of a model's shapes.
+#include "runtime/synthetic_source.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/checkpoint_source.h"
+#include "util/random.h"
+
+namespace cbench {
+namespace {
+
+constexpr size_t kBlock = (1 << 20) - 3;  // not a multiple of usual widths: rows differ
+
+}  // namespace
+
+SyntheticSource::SyntheticSource(Ops& ops) : ops_(ops), block_(kBlock) {
+  Random random(1);
+  for (float& value : block_) value = static_cast<float>(2 * random.uniform() - 1);
+}
+
+Linear SyntheticSource::matrix(const std::string& name, int64_t rows, int64_t cols,
+                               Category category) {
+  Linear linear;
+  linear.rows = rows;
+  linear.cols = cols;
+  const size_t count = static_cast<size_t>(rows * cols);
+  auto* data = ops_.arena().allocate<uint16_t>(count, category, name);
+  linear.bf16 = data;
+  std::vector<uint16_t> block(block_.size());
+  const float scale = std::sqrt(3.0f / static_cast<float>(cols));
+  for (size_t i = 0; i < block.size(); ++i) block[i] = to_bf16(block_[i] * scale);
+  for (size_t first = 0; first < count; first += block.size()) {
+    const size_t size = std::min(block.size(), count - first);
+    ops_.copy_in(data + first, block.data(), size * sizeof(uint16_t));
+  }
+  return linear;
+}
+
+Projection SyntheticSource::projection(std::span<const std::string> names,
+                                       std::span<const int64_t> rows, int64_t cols) {
+  int64_t total = 0;
+  for (const int64_t count : rows) total += count;
+  return {{matrix(names.front(), total, cols, Category::kWeights)}};
+}
+
+const float* SyntheticSource::vector(const std::string& name, std::span<const int64_t> shape,
+                                     float add) {
+  std::vector<float> values = host_vector(name, shape);
+  for (float& value : values) value += add;
+  auto* data = ops_.arena().allocate<float>(values.size(), Category::kMetadata, name);
+  ops_.copy_in(data, values.data(), values.size() * sizeof(float));
+  return data;
+}
+
+std::vector<float> SyntheticSource::host_vector(const std::string& name,
+                                                std::span<const int64_t> shape) {
+  size_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<size_t>(size);
+  const bool norm = name.ends_with("norm.weight");
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = (norm ? 1.0f : 0.0f) + block_[i % kBlock] * 0.1f;
+  return values;
+}
+
+}  // namespace cbench
