@@ -1,10 +1,14 @@
 // Entry point: assembles the subcommands, parses, and turns every error into one line and an exit
 // code.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <new>
+
+#include <poll.h>
+#include <unistd.h>
 
 #include "build_info.h"
 #include "cli/commands.h"
@@ -114,12 +118,18 @@ int run(int argc, char** argv) {
   }
 }
 
+bool reader_left() {
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
 /// Output that did not arrive is a failure, except when the reader simply went away.
 int flush_output(int exit_code) {
-  std::cout.flush();
   errno = 0;
-  const bool written = std::fflush(stdout) == 0 && std::cout.good();
-  if (written || errno == EPIPE || errno == 0) return exit_code;
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::cout.good() && std::ferror(stdout) == 0;
+  if (written || reader_left()) return exit_code;
+  if (errno == 0) errno = EIO;
   std::cerr << "cbench: " << errno_message("write", "standard output") << "\n";
   return exit_code == 0 ? static_cast<int>(Exit::kEnvironment) : exit_code;
 }

@@ -45,17 +45,18 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-/// First word that is neither an option nor the value of a global one, or "".
-std::string first_word(int argc, char** argv) {
+/// Position of the first word that is neither an option nor the value of a global one; argc if
+/// none.
+int first_word(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--tasks") {
       ++i;
     } else if (!word.starts_with("-")) {
-      return word;
+      return i;
     }
   }
-  return "";
+  return argc;
 }
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
@@ -81,13 +82,14 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
   std::string path;
   const CLI::App& command = innermost(app, argc, argv, path);
   const std::string hint = " (`" + path + " --help` shows how)";
-  const std::string first = first_word(argc, argv);
+  const int first = first_word(argc, argv);
+  const std::string early = unknown_option(app, first, argv);
+  if (!early.empty()) return early + hint;
   const std::vector<const CLI::App*> all = subcommands(app);
-  const std::vector<std::string> names = visible_names(app);
-  if (!first.empty() && std::none_of(all.begin(), all.end(), [&](const CLI::App* one) {
-        return one->get_name() == first;
-      })) {
-    return "unknown command \"" + printable(first, 60) + "\"" + suggestion(first, names) + hint;
+  const auto named = [&](const CLI::App* one) { return one->get_name() == argv[first]; };
+  if (first < argc && std::none_of(all.begin(), all.end(), named)) {
+    return "unknown command \"" + printable(argv[first], 60) + "\"" +
+           suggestion(argv[first], visible_names(app)) + hint;
   }
   const std::string option = unknown_option(command, argc, argv);
   if (!option.empty()) return option + hint;

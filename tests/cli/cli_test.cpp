@@ -39,7 +39,9 @@ TEST(Cli, EveryCommandHasHelp) {
   for (const char* name :
        {"fetch", "preflight", "run", "check", "verify", "report", "task", "status", "reference",
         "papers", "inspect", "tokenize", "grade", "bench"}) {
-    if (completion.out.find(std::string("-a ") + name + " -d") == std::string::npos) continue;
+    if (completion.out.find(std::string("__fish_use_subcommand -a ") + name + " -d") ==
+        std::string::npos)
+      continue;
     ++commands;
     SCOPED_TRACE(name);
     const RunResult result = cbench({name, "--help"});
