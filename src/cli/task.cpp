@@ -1,10 +1,11 @@
-// cbench task: list, show, check, render, new, diff.
+// cbench task: list, show, check, render, diff, new, export.
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
 
 #include "cli/commands.h"
 #include "task/contract.h"
+#include "task/harbor.h"
 #include "task/scaffold.h"
 #include "util/error.h"
 #include "util/json.h"
@@ -165,7 +166,7 @@ void diff(const std::string& left, const std::string& right, bool json) {
 }
 
 struct Options {
-  std::string task, other;
+  std::string task, other, harbor;
   bool json = false, names = false;
   NewTask created;
 };
@@ -208,6 +209,16 @@ void add_new(CLI::App& parent, const Shared& options) {
   });
 }
 
+void add_export(CLI::App& parent, const Shared& options) {
+  CLI::App* command = parent.add_subcommand("export", "Write a task as a Harbor task directory");
+  command->add_option("task", options->task, "Task")->required()->type_name("TASK");
+  command->add_option("--harbor", options->harbor, "New directory")->required()->type_name("DIR");
+  command->callback([options] {
+    export_harbor(find_task(options->task), options->harbor);
+    std::cout << options->harbor << "\n";
+  });
+}
+
 }  // namespace
 
 void add_task(CLI::App& app, int& exit_code) {
@@ -230,6 +241,7 @@ void add_task(CLI::App& app, int& exit_code) {
   compare->add_option("other", options->other, "The other task")->required()->type_name("TASK");
   compare->callback([options] { diff(options->task, options->other, options->json); });
   add_new(*task, options);
+  add_export(*task, options);
 }
 
 }  // namespace cbench

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "task/harbor.h"
 #include "task/scaffold.h"
 #include "util/error.h"
 #include "util/file.h"
@@ -378,6 +379,18 @@ TEST_F(ContractTest, ScaffoldsATaskThatLoads) {
   task.limit = "2";
   EXPECT_THROW(create_task(task, root()), UsageError);
   EXPECT_EQ(list_tasks(root()), (std::vector<std::string>{"new", "old"}));
+}
+
+TEST_F(ContractTest, ExportsAHarborTask) {
+  const Contract contract = load_contract(write(kGood));
+  const std::string out = directory_.path() + "/harbor";
+  export_harbor(contract, out);
+  EXPECT_THAT(read_file(out + "/task.toml"), HasSubstr("schema_version = \"1.4\""));
+  EXPECT_THAT(read_file(out + "/task.toml"), HasSubstr("timeout_sec = 600.0"));
+  EXPECT_THAT(read_file(out + "/instruction.md"), HasSubstr("4.00 MiB"));
+  EXPECT_THAT(read_file(out + "/tests/test.sh"), HasSubstr("reward.txt"));
+  EXPECT_EQ(load_contract(out + "/tests/tasks/t/contract.yaml").text, contract.text);
+  EXPECT_THROW(export_harbor(contract, out), UsageError);
 }
 
 TEST(Suite, EveryContractOfTheRepositoryLoads) {
