@@ -11,8 +11,8 @@ namespace {
 const std::string kDir = CBENCH_FIXTURES "/stories260k";
 
 TEST(Stories, RepeatsTheGoldenTexts) {
-  Fixture fixture(kDir, {.tokens = 64, .sequences = 1, .slots = 1, .max_length = 128,
-                         .logits_rows = 1});
+  Fixture fixture(kDir,
+                  {.tokens = 64, .sequences = 1, .slots = 1, .max_length = 128, .logits_rows = 1});
   const Tokenizer tokenizer = Tokenizer::load(kDir + "/tokenizer.json");
   const Json golden = read_json(kDir + "/golden.json");
   ASSERT_EQ(golden.at("runs").size(), 4u);

@@ -66,7 +66,8 @@ struct Scratch {
   float* v;        // [kChunk, heads * value_dim]
   float* kk;       // [kChunk, kChunk] k k^T
   float* qk;       // [kChunk, kChunk] q k^T
-  float* decay;    // [kChunk, kChunk] masked products of one value head
+  float* decay;    // [kChunk, kChunk] -A of one value head
+  float* read;     // [kChunk, kChunk] lower(q k^T decay) of one value head
   float* u;        // [kChunk, padded] the solved v'
   float* o;        // [kChunk, padded]
   float* state;    // [heads, key_dim, padded]
@@ -85,6 +86,7 @@ struct Scratch {
     kk = pieces.take(kChunk * kChunk);
     qk = pieces.take(kChunk * kChunk);
     decay = pieces.take(kChunk * kChunk);
+    read = pieces.take(kChunk * kChunk);
     u = pieces.take(kChunk * padded);
     o = pieces.take(kChunk * padded);
     state = pieces.take(heads * spec.key_dim * padded);
@@ -185,26 +187,12 @@ void load_gates(const Task& task, const Scratch& scratch, int64_t first, int64_t
   }
 }
 
-/// decay[i, j] = products[i, j] * factor_i * e^(gamma_i - gamma_j) for j < i (or <= i), else 0.
-void masked_decay(const Scratch& scratch, const float* products, int64_t count, const float* factor,
-                  bool diagonal) {
-  for (int64_t i = 0; i < count; ++i) {
-    float* row = scratch.decay + i * kChunk;
-    const int64_t valid = i + (diagonal ? 1 : 0);
-    for (int64_t j = 0; j < valid; ++j) row[j] = scratch.gamma[i] - scratch.gamma[j];
-    kernels().exp(row, valid, row);
-    const float scale = factor ? factor[i] : 1.0f;
-    for (int64_t j = 0; j < valid; ++j) row[j] *= scale * products[i * kChunk + j];
-    std::fill(row + valid, row + kChunk, 0.0f);
-  }
-}
-
-/// Solves (I + A) u = u in place, A strictly lower in `decay`.
+/// Solves (I + A) u = u in place, -A strictly lower in `decay`.
 void solve(const Scratch& scratch, int64_t count, int64_t padded) {
   for (int64_t block = 0; block < count; block += kSolve) {
     const int64_t rows = std::min(kSolve, count - block);
     float* u = scratch.u + block * padded;
-    const float* a = scratch.decay + block * kChunk;  // holds -A
+    const float* a = scratch.decay + block * kChunk;
     if (block > 0) {
       kernels().matmul(rows, padded, block, a, kChunk, 1, scratch.u, padded, u, padded, true);
     }
@@ -225,23 +213,21 @@ void chunk_head(const Task& task, const Scratch& s, int64_t first, int64_t count
   kernels().exp(s.gamma, count, grown.data());
 
   kernels().matmul(count, padded, key_dim, s.k, key_dim, 1, state, padded, s.u, padded, false);
-  std::array<float, kChunk> minus_beta;
   for (int64_t i = 0; i < count; ++i) {
     const float beta = s.beta[i];
     float* u = s.u + i * padded;
     kernels().scale(-beta * grown[static_cast<size_t>(i)], u, padded, u);
     kernels().axpy(beta, s.v + i * value_stride + r * width, width, u);
-    minus_beta[static_cast<size_t>(i)] = -beta;
+    kernels().delta_masks(s.gamma, i, kChunk, beta, s.kk + i * kChunk, s.qk + i * kChunk,
+                          s.decay + i * kChunk, s.read + i * kChunk);
   }
-  masked_decay(s, s.kk, count, minus_beta.data(), false);
   solve(s, count, padded);
 
   kernels().matmul(count, padded, key_dim, s.q, key_dim, 1, state, padded, s.o, padded, false);
   for (int64_t i = 0; i < count; ++i) {
     kernels().scale(grown[static_cast<size_t>(i)], s.o + i * padded, padded, s.o + i * padded);
   }
-  masked_decay(s, s.qk, count, nullptr, true);
-  kernels().matmul(count, padded, count, s.decay, kChunk, 1, s.u, padded, s.o, padded, true);
+  kernels().matmul(count, padded, count, s.read, kChunk, 1, s.u, padded, s.o, padded, true);
 
   std::array<float, kChunk> left;
   const float last = s.gamma[count - 1];
@@ -320,9 +306,9 @@ void run_steps(const Task& task, const Scratch& scratch, int64_t count) {
 int64_t delta_net_scratch(const DeltaNetSpec& spec) {
   const int64_t heads = spec.value_heads / spec.key_heads;
   const int64_t padded = Pieces::rounded(spec.value_dim);
-  const int64_t rows = 3 * spec.key_dim + heads * spec.value_dim + 2 * padded + 3 * kChunk + 2;
+  const int64_t rows = 3 * spec.key_dim + heads * spec.value_dim + 2 * padded + 4 * kChunk + 2;
   return kChunk * rows + heads * spec.key_dim * padded +
-         (spec.conv - 1) * (2 * spec.key_dim + heads * spec.value_dim) + 16 * 14;
+         (spec.conv - 1) * (2 * spec.key_dim + heads * spec.value_dim) + 16 * 15;
 }
 
 void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const CurrentBatch& batch,

@@ -48,6 +48,10 @@ struct Kernels {
   /// S *= decay; d = beta (v - S^T k); S += k d^T; o = S^T q. `d` is scratch [value_dim].
   void (*delta_step)(float* state, int64_t key_dim, int64_t value_dim, float decay, float beta,
                      const float* q, const float* k, const float* v, float* d, float* o);
+  /// Row i of a chunk's masked products: with decay = exp(gamma[i] - gamma[j]),
+  /// a[j] = -beta decay kk[j] for j < i and p[j] = decay qk[j] for j <= i; zero up to n.
+  void (*delta_masks)(const float* gamma, int64_t i, int64_t n, float beta, const float* kk,
+                      const float* qk, float* a, float* p);
   /// y[i] = a * x[i] and y[i] += a * x[i].
   void (*scale)(float a, const float* x, int64_t n, float* y);
   void (*axpy)(float a, const float* x, int64_t n, float* y);
