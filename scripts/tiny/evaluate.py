@@ -12,7 +12,7 @@ import torch
 import transformers
 
 STOPS = {"gsm8k": ["Question:"], "humaneval": ["\nclass", "\ndef", "\n#", "\nif", "\nprint"], "triviaqa": ["\n"]}
-NEW_TOKENS = {"gsm8k": 112, "humaneval": 72, "triviaqa": 16}
+NEW_TOKENS = {"gsm8k": 80, "humaneval": 64, "triviaqa": 16}
 
 
 def read(path):

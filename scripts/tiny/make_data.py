@@ -13,7 +13,6 @@ import sys
 
 from tokenizers import Tokenizer
 
-import text_book
 import text_code
 import text_facts
 import text_math
@@ -61,19 +60,6 @@ def questions(rng, count, taken, asked, heldout, tag):
             "triviaqa": [{"question_id": f"tiny-trivia/{tag}/{i}", **x} for i, x in enumerate(trivia)]}
 
 
-def book_passages(book, least):
-    """Held-out passages that do not overlap."""
-    passage = ""
-    for block in text_book.blocks(book, True):
-        for paragraph in block:
-            passage += ("\n\n" if passage else "") + paragraph
-            if least(passage) and len(passage) <= 2000:
-                yield passage
-                passage = ""
-            elif len(passage) > 2000:
-                passage = ""
-
-
 def long_document(rng, source, least, asked):
     """A document of held-out material, lengthened until it has enough tokens, without any of the asked questions."""
     kind = rng.choice(("facts", "quiz")) if source == "facts" else source
@@ -86,14 +72,12 @@ def long_document(rng, source, least, asked):
             return text
 
 
-def likelihood_documents(rng, book, least, asked):
+def likelihood_documents(rng, least, asked):
     """-> (search, verification)"""
-    passages = book_passages(book, least)
     sets = [], []
     for source in ("prose", "math", "code", "facts"):
         for i in range(2 * DOCUMENTS_PER_SOURCE):
-            text = next(passages) if source == "prose" and i < DOCUMENTS_PER_SOURCE else \
-                long_document(rng, source, least, asked)
+            text = long_document(rng, source, least, asked)
             sets[i % 2].append({"id": f"{source}-{i // 2}", "source": source, "text": text})
     return sets
 
@@ -119,7 +103,7 @@ def main():
     write(out / "shots" / "gsm8k.jsonl", shots["gsm8k"][:4])
     write(out / "shots" / "triviaqa.jsonl", shots["triviaqa"])
     least = lambda text: len(tokenizer.encode(text).ids) >= LEAST_TOKENS
-    search, verification = likelihood_documents(rng, book, least, asked)
+    search, verification = likelihood_documents(rng, least, asked)
     write(out / "documents" / "search.jsonl", search)
     write(out / "documents" / "verification.jsonl", verification)
     write(out / "visible" / "calibration.jsonl", calibration(rng, book))
