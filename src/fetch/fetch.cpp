@@ -142,6 +142,7 @@ void Fetcher::plan_item(const PlanItem& item) {
     const bool all = planned.locked.files.size() == old->files.size();
     planned.unchanged = old->complete && all && !(options_.update && !old->revision.empty());
     if (!planned.unchanged && repository && options_.hub.offline && old->complete) {
+      planned.locked.complete = false;
       list_locked(planned, index);
       items_.push_back(std::move(planned));
       return;
@@ -324,6 +325,11 @@ void Fetcher::save_lock(bool force) {
   Lock lock = lock_;
   for (const Planned& planned : items_) {
     if (planned.unchanged && !planned.touched) continue;
+    // A complete list is not given up for a part of it: it pins what is missing now.
+    const LockedItem* before = lock_.find(planned.locked.key);
+    const bool pinned = before != nullptr && before->complete &&
+                        before->revision == planned.locked.revision && !options_.update;
+    if (pinned && !planned.locked.complete) continue;
     std::set<std::string> paths;
     for (const LockedFile& file : planned.locked.files) paths.insert(file.path);
     // A file has one owner, the last that wrote it; another revision of a repository in the same

@@ -96,7 +96,10 @@ struct RequestOf {
   Json operator()(const PapersItem& item) const {
     Json papers = Json::array();
     for (const Paper& paper : item.papers) {
-      papers.push_back({{"url", paper.url}, {"title", paper.title}, {"sha256", paper.sha256}});
+      papers.push_back({{"url", paper.url},
+                        {"title", paper.title},
+                        {"sha256", paper.sha256},
+                        {"name", paper.name}});
     }
     return {{"kind", "papers"}, {"papers", std::move(papers)}, {"path", path}};
   }

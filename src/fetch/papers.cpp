@@ -22,7 +22,10 @@ constexpr uint64_t kMaxText = 32u << 20;
 /// "Attention Is All You Need" -> "attention-is-all-you-need"; unique among `used`.
 std::string slug_of(const Paper& paper, std::set<std::string>& used) {
   std::string slug;
-  for (const char c : paper.title.empty() ? paper.url : paper.title) {
+  const std::string& from = !paper.name.empty()    ? paper.name
+                            : !paper.title.empty() ? paper.title
+                                                   : paper.url;
+  for (const char c : from) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     if (c >= 'A' && c <= 'Z')
       slug += static_cast<char>(c - 'A' + 'a');

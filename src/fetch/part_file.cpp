@@ -26,6 +26,7 @@ namespace {
 constexpr double kSaveInterval = 1;           // seconds
 constexpr double kForeignStaleSeconds = 600;  // another machine's part without a sign of life
 constexpr size_t kBlock = 1u << 20;
+constexpr int64_t kStateRoom = 64 << 10;
 
 /// Start time of a process in clock ticks (field 22 of /proc/<pid>/stat), "" if it is gone.
 std::string start_time(const std::string& pid) {
@@ -109,6 +110,17 @@ void RangeSet::add(ByteRange range) {
     next = ranges_.erase(next);
   }
   ranges_[range.begin] = range.end;
+}
+
+void RangeSet::cut(int64_t size) {
+  while (!ranges_.empty() && ranges_.rbegin()->second > size) {
+    const auto last = std::prev(ranges_.end());
+    if (last->first >= size) {
+      ranges_.erase(last);
+    } else {
+      last->second = size;
+    }
+  }
 }
 
 int64_t RangeSet::total() const {
@@ -202,16 +214,23 @@ PartFile::~PartFile() {
     fs::remove_all(folder_, ignored);
     return;
   }
-  save(true);
+  if (!save(true)) {  // a full disk: give up the last bytes for the state
+    have_.cut(have_.end() - kStateRoom);
+    if (::ftruncate(fd_.get(), have_.end()) == 0) save(true);
+  }
   if (::rename(folder_.c_str(), rest_.c_str()) != 0) fs::remove_all(folder_, ignored);
 }
 
 void PartFile::write(int64_t offset, std::string_view bytes) {
-  const ByteRange range{offset, offset + static_cast<int64_t>(bytes.size())};
+  const auto written = [this, begin = offset](int64_t end) {
+    const std::lock_guard lock(mutex_);
+    have_.add({begin, end});
+  };
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      written(offset);
       throw EnvironmentError("disk_full", "the disk is full while writing " + identity_.name +
                                               "; what arrived is kept: free some space and run the "
                                               "same command again");
@@ -220,8 +239,7 @@ void PartFile::write(int64_t offset, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
     offset += n;
   }
-  const std::lock_guard lock(mutex_);
-  have_.add(range);
+  written(offset);
 }
 
 int64_t PartFile::prefix() const {
@@ -244,15 +262,15 @@ void PartFile::set_validator(const std::string& validator) {
   identity_.validator = validator;
 }
 
-void PartFile::save(bool force) {
+bool PartFile::save(bool force) {
   Json state;
   {
     const std::lock_guard lock(mutex_);
     const double now = boot_seconds();
-    if (!force && now - saved_at_ < kSaveInterval) return;
+    if (!force && now - saved_at_ < kSaveInterval) return true;
     if (saved_at_ == 0 && !force) {  // small files end before their first save is due
       saved_at_ = now;
-      return;
+      return true;
     }
     saved_at_ = now;
     Json ranges = Json::array();
@@ -265,9 +283,11 @@ void PartFile::save(bool force) {
   }
   try {
     write_file_atomic(folder_ + "/state.json", dump_json(state) + "\n");
-  } catch (const Error& error) {  // e.g. a full disk: the state before still holds
+  } catch (const Error& error) {
     spdlog::debug("{}", error.what());
+    return false;
   }
+  return true;
 }
 
 void PartFile::restart() {

@@ -31,6 +31,8 @@ class RangeSet {
  public:
   void add(ByteRange range);
   void clear() { ranges_.clear(); }
+  void cut(int64_t size);  ///< forgets everything from `size` on
+  int64_t end() const { return ranges_.empty() ? 0 : ranges_.rbegin()->second; }
   int64_t total() const;
   /// End of the range that starts at 0.
   int64_t prefix() const;
@@ -68,8 +70,9 @@ class PartFile {
   std::vector<ByteRange> missing(int64_t size, int64_t piece) const;
   const std::string& validator() const { return identity_.validator; }
   void set_validator(const std::string& validator);
-  void save(bool force = false);  ///< at most every second unless forced; failures are not fatal
-  void restart();                 ///< forgets everything
+  /// At most every second unless forced. Failures are not fatal: the state before still holds.
+  bool save(bool force = false);
+  void restart();  ///< forgets everything
   int fd() const { return fd_.get(); }
   const std::string& data_path() const { return data_; }
   /// Sets the mode, makes it durable, moves it to `path` atomically, drops the state.

@@ -58,6 +58,7 @@ struct Paper {
   std::string url;
   std::string title;
   std::string sha256;  ///< "" = not pinned
+  std::string name;    ///< of its files; "" = made from the title
 };
 
 /// PDFs turned into text, and an index; `path` is a folder.
