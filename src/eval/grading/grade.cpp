@@ -2,6 +2,7 @@
 #include "eval/grading/grade.h"
 
 #include <string>
+#include <utility>
 
 #include "util/error.h"
 
@@ -40,12 +41,23 @@ double pass_at_k(int64_t n, int64_t c, int64_t k) {
                          " c=" + std::to_string(c) + " k=" + std::to_string(k));
   }
   if (n - c < k) return 1.0;
-  // C(n-c, k) / C(n, k) = prod over i in (n-c, n] of (1 - k / i), each factor in [0, 1).
+  // C(n-c, k) / C(n, k) = prod over i in (n-c, n] of (i - k) / i: exact while it fits.
+  __extension__ typedef __int128 Wide;
+  Wide top = 1, bottom = 1;
   double none_passes = 1.0;
+  bool exact = true;
   for (int64_t i = n - c + 1; i <= n; ++i) {
     none_passes *= static_cast<double>(i - k) / static_cast<double>(i);
+    exact = exact && !__builtin_mul_overflow(top, static_cast<Wide>(i - k), &top) &&
+            !__builtin_mul_overflow(bottom, static_cast<Wide>(i), &bottom);
+    if (!exact) continue;
+    Wide a = top, b = bottom;
+    while (b != 0) a = std::exchange(b, a % b);
+    top /= a;
+    bottom /= a;
   }
-  return 1.0 - none_passes;
+  if (!exact) return 1.0 - none_passes;
+  return static_cast<double>(bottom - top) / static_cast<double>(bottom);
 }
 
 }  // namespace cbench
