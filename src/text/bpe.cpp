@@ -271,7 +271,10 @@ void Bpe::merge_long(Scratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
   const size_t count = ids.size();
   if (count >= kGone) throw UsageError("too_large", "text too long to encode");
-  auto& [cache, mapped, ids_again, ranks, previous, next, heap] = scratch;
+  std::vector<uint32_t>& ranks = scratch.ranks;
+  std::vector<uint32_t>& previous = scratch.previous;
+  std::vector<uint32_t>& next = scratch.next;
+  std::vector<uint64_t>& heap = scratch.heap;
   ranks.assign(count, kNever);
   previous.resize(count);
   next.resize(count);

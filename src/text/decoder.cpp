@@ -152,7 +152,8 @@ class ReplaceDecode : public WholeTokens {
  private:
   void token(std::string_view token) override {
     std::string text(token);
-    pattern_->replace(text, content_);
+    bool at_start = false;
+    pattern_->replace(text, content_, at_start);
     emit(text, true);
   }
   std::shared_ptr<const Pattern> pattern_;

@@ -22,34 +22,53 @@ class UnicodeForm : public Normalizer {
 
   /// NFC leaves everything below U+0300 (lead byte 0xCC) alone, the other forms ASCII. Only from
   /// one character before the first other one on is there anything to do.
-  void apply(std::string& text) const override {
+  void apply(std::string& text, bool&) const override {
     const auto first = std::find_if(text.begin(), text.end(), [&](char c) {
       return static_cast<uint8_t>(c) >= unchanged_below_;
     });
     if (first == text.end()) return;
     size_t start = static_cast<size_t>(first - text.begin());
     if (start > 0) start -= last_char_length(std::string_view(text).substr(0, start));
+    std::string out = text.substr(0, start);
+    for (size_t at = start; at < text.size();) {
+      // Characters that the reference does not know stand alone, between stretches.
+      if (newer_than_reference(first_code_point(std::string_view(text).substr(at)))) {
+        out.append(text, at, utf8_length(text[at]));
+        at += utf8_length(text[at]);
+        continue;
+      }
+      size_t end = at;
+      while (end < text.size() &&
+             !newer_than_reference(first_code_point(std::string_view(text).substr(end)))) {
+        end += utf8_length(text[end]);
+      }
+      append_form(out, std::string_view(text).substr(at, end - at));
+      at = end;
+    }
+    text = std::move(out);
+  }
+
+ private:
+  void append_form(std::string& out, std::string_view stretch) const {
     utf8proc_uint8_t* result = nullptr;
-    const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + start),
-                                   static_cast<utf8proc_ssize_t>(text.size() - start), &result,
+    const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(stretch.data()),
+                                   static_cast<utf8proc_ssize_t>(stretch.size()), &result,
                                    static_cast<utf8proc_option_t>(options_));
     if (size < 0) {
       throw UsageError("normalizer",
                        std::string("Unicode normalization: ") + utf8proc_errmsg(size));
     }
-    text.replace(start, std::string::npos, reinterpret_cast<const char*>(result),
-                 static_cast<size_t>(size));
+    out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
     std::free(result);  // utf8proc allocates with malloc
   }
 
- private:
   unsigned options_;
   uint8_t unchanged_below_;
 };
 
 class Lowercase : public Normalizer {
  public:
-  void apply(std::string& text) const override {
+  void apply(std::string& text, bool&) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t i = 0; i < text.size(); i += utf8_length(text[i])) {
@@ -63,7 +82,9 @@ class Replace : public Normalizer {
  public:
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::string& text) const override { pattern_.replace(text, content_); }
+  void apply(std::string& text, bool& at_start) const override {
+    pattern_.replace(text, content_, at_start);
+  }
 
  private:
   Pattern pattern_;
@@ -73,7 +94,7 @@ class Replace : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text) const override {
+  void apply(std::string& text, bool&) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
 
@@ -84,10 +105,11 @@ class Prepend : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text) const override {
+  void apply(std::string& text, bool& at_start) const override {
     std::string_view rest = text;
     while (left_ && !rest.empty() && is_space(first_code_point(rest))) {
       rest.remove_prefix(utf8_length(rest[0]));
+      at_start = false;
     }
     while (right_ && !rest.empty()) {
       const size_t last = last_char_length(rest);
@@ -104,13 +126,17 @@ class Strip : public Normalizer {
 
 class StripAccents : public Normalizer {
  public:
-  void apply(std::string& text) const override {
+  void apply(std::string& text, bool& at_start) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t i = 0; i < text.size();) {
       const size_t length = utf8_length(text[i]);
       const std::string_view character = std::string_view(text).substr(i, length);
-      if (!is_mark(first_code_point(character))) out += character;
+      if (!is_mark(first_code_point(character))) {
+        out += character;
+      } else if (i == 0) {
+        at_start = false;
+      }
       i += length;
     }
     text = std::move(out);
@@ -120,8 +146,8 @@ class StripAccents : public Normalizer {
 class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
-  void apply(std::string& text) const override {
-    for (const auto& step : steps_) step->apply(text);
+  void apply(std::string& text, bool& at_start) const override {
+    for (const auto& step : steps_) step->apply(text, at_start);
   }
 
  private:

@@ -12,8 +12,9 @@ namespace cbench {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  /// Rewrites well-formed UTF-8 in place; the result is well-formed.
-  virtual void apply(std::string& text) const = 0;
+  /// Rewrites well-formed UTF-8 in place; the result is well-formed. `at_start` (the text begins
+  /// where the whole input begins) turns false when the first character goes away.
+  virtual void apply(std::string& text, bool& at_start) const = 0;
 };
 
 /// NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, StripAccents, Sequence; null gives

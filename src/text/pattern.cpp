@@ -1,5 +1,6 @@
 #include "text/pattern.h"
 
+#include "text/unicode.h"
 #include "util/error.h"
 
 namespace cbench {
@@ -44,13 +45,14 @@ void Pattern::find(std::string_view text, std::vector<Match>& matches) const {
   if (previous != text.size()) matches.push_back({previous, text.size(), false});
 }
 
-void Pattern::replace(std::string& text, std::string_view content) const {
+void Pattern::replace(std::string& text, std::string_view content, bool& at_start) const {
   const auto* literal = std::get_if<std::string>(&pattern_);
   if (literal != nullptr && text.find(*literal) == text.npos) return;
   std::string out;
   out.reserve(text.size() + text.size() / 4);
   size_t previous = 0;
   each_match(text, [&](size_t begin, size_t end) {
+    if (begin == 0 && end > 0 && (content.empty() || end > utf8_length(text[0]))) at_start = false;
     out.append(text, previous, begin - previous);
     out += content;
     previous = end;

@@ -21,8 +21,9 @@ class Pattern {
   /// one unmatched stretch.
   void find(std::string_view text, std::vector<Match>& matches) const;
 
-  /// Every match replaced by `content`, which is taken literally.
-  void replace(std::string& text, std::string_view content) const;
+  /// Every match replaced by `content`, which is taken literally. `at_start` turns false when
+  /// nothing of the first character is left: a match there is dropped, or longer than it.
+  void replace(std::string& text, std::string_view content, bool& at_start) const;
 
  private:
   explicit Pattern(std::string literal) : pattern_(std::move(literal)) {}

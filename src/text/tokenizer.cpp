@@ -63,7 +63,7 @@ void Tokenizer::Impl::encode_raw(std::string_view stretch, bool at_start, Scratc
   std::string normalized;
   if (normalizer != nullptr) {
     normalized = stretch;
-    normalizer->apply(normalized);
+    normalizer->apply(normalized, at_start);
     stretch = normalized;
   }
   normalized_tokens.split(stretch, [&](std::string_view rest, const AddedToken* token) {

@@ -170,7 +170,8 @@ class Loader {
       return;
     }
     std::string content = token.content;
-    if (parts_.normalizer != nullptr) parts_.normalizer->apply(content);
+    bool at_start = true;
+    if (parts_.normalizer != nullptr) parts_.normalizer->apply(content, at_start);
     if (content.size() > AddedTokenMatcher::kMaxContent) {
       fail("added_tokens", quoted + " is too long after normalization");
     }

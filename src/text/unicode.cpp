@@ -90,7 +90,7 @@ bool is_punctuation(uint32_t c) {
 bool is_mark(uint32_t c) {
   if (c < 0x300) return false;
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME && !newer_than_reference(c);
 }
 
 void append_lower(std::string& out, uint32_t code_point) {

@@ -29,7 +29,10 @@ bool is_space(uint32_t code_point);
 bool is_numeric(uint32_t code_point);
 /// ASCII punctuation or general category P.
 bool is_punctuation(uint32_t code_point);
-/// General category M.
+/// True for characters that the reference implementation's normalization does not know yet
+/// (unicode_tables.cpp).
+bool newer_than_reference(uint32_t code_point);
+/// General category M, as old as the reference's tables.
 bool is_mark(uint32_t code_point);
 /// Lower case, appended; U+0130 is the one character whose lower case is two characters.
 void append_lower(std::string& out, uint32_t code_point);
