@@ -326,9 +326,9 @@ void Fetcher::save_lock(bool force) {
   for (const Planned& planned : items_) {
     if (planned.unchanged && !planned.touched) continue;
     // A complete list is not given up for a part of it: it pins what is missing now.
-    const LockedItem* before = lock_.find(planned.locked.key);
-    const bool pinned = before != nullptr && before->complete &&
-                        before->revision == planned.locked.revision && !options_.update;
+    const LockedItem* known = lock_.find(planned.locked.key);
+    const bool pinned = known != nullptr && known->complete &&
+                        known->revision == planned.locked.revision && !options_.update;
     if (pinned && !planned.locked.complete) continue;
     std::set<std::string> paths;
     for (const LockedFile& file : planned.locked.files) paths.insert(file.path);

@@ -130,7 +130,7 @@ void FileJob::open_part() {
 /// Under the lock: the ranges still to fetch, and a follower that starts at the beginning.
 void FileJob::fill_todo() {
   hash_.reset();
-  if (size_ >= options_.follow_size) {
+  if (size_ < 0 || size_ >= options_.follow_size) {
     hash_ = std::make_unique<HashFollower>(part_->fd(), file_.name,
                                            file_.git_sha1.empty() ? -1 : size_);
     hash_->advance(part_->prefix());
