@@ -387,6 +387,7 @@ TEST_F(ContractTest, ExportsAHarborTask) {
   export_harbor(contract, out);
   EXPECT_THAT(read_file(out + "/task.toml"), HasSubstr("schema_version = \"1.4\""));
   EXPECT_THAT(read_file(out + "/task.toml"), HasSubstr("timeout_sec = 600.0"));
+  EXPECT_THAT(read_file(out + "/task.toml"), HasSubstr("network_mode = \"allowlist\""));
   EXPECT_THAT(read_file(out + "/instruction.md"), HasSubstr("4.00 MiB"));
   EXPECT_THAT(read_file(out + "/tests/test.sh"), HasSubstr("reward.txt"));
   EXPECT_EQ(load_contract(out + "/tests/tasks/t/contract.yaml").text, contract.text);
