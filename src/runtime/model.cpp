@@ -117,8 +117,9 @@ struct Model::Impl {
     const int64_t length = lengths[static_cast<size_t>(span.slot)];
     if (span.start != 0 && span.start != length) {
       batch_error("a span starts at " + std::to_string(span.start) + " in slot " +
-                  std::to_string(span.slot) + ", which holds " + std::to_string(length) +
-                  " tokens; continue there or start again at 0");
+                  std::to_string(span.slot) + ", which holds " +
+                  (length < 0 ? "an unfinished batch" : std::to_string(length) + " tokens") +
+                  "; continue there or start again at 0");
     }
     if (int64_t{span.start} + span.count > limits.max_length) {
       batch_error("a sequence of " + std::to_string(int64_t{span.start} + span.count) +

@@ -221,9 +221,12 @@ void attention(const AttentionSpec& spec, const KvCache& cache, const CurrentBat
                const RotaryTable& table, const ThreadScratch& scratch, const float* qkv, float* y) {
   const Context context{spec, cache, batch, table, qkv, y};
   append_to_cache(context);
-  int64_t blocks = 0;
-  for (const Span& span : batch.spans) blocks += blocks_of(span);
-  parallel_tasks(blocks * spec.kv_heads, [&](int64_t task, int thread) {
+  int64_t blocks = 0, flops = 0;
+  for (const Span& span : batch.spans) {
+    blocks += blocks_of(span);
+    flops += 4 * spec.query_heads * spec.head_dim * span.count * (span.start + span.count);
+  }
+  parallel_tasks(blocks * spec.kv_heads, flops, [&](int64_t task, int thread) {
     const int64_t kv_head = task % spec.kv_heads;
     int64_t block = blocks - 1 - task / spec.kv_heads;  // the long, late blocks first
     size_t s = 0;

@@ -316,7 +316,8 @@ void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const Curre
   const int64_t values = spec.value_heads * spec.value_dim;
   const int64_t in_stride = spec.conv_rows() + values + 2 * spec.value_heads;
   const auto spans = static_cast<int64_t>(batch.spans.size());
-  parallel_tasks(spans * spec.key_heads, [&](int64_t index, int thread) {
+  const int64_t flops = 8 * batch.rows() * values * spec.key_dim;
+  parallel_tasks(spans * spec.key_heads, flops, [&](int64_t index, int thread) {
     const Span& span = batch.spans[static_cast<size_t>(index / spec.key_heads)];
     const Task task{spec,
                     in + span.row * in_stride,

@@ -38,8 +38,8 @@ bool plugin_matmul(const LinearScratch& scratch, const PluginMatrix& matrix, con
 
 void gemv_bf16(const uint16_t* w, int64_t rows, int64_t cols, const float* x, int64_t tokens,
                float* y, int64_t y_stride, bool add) {
-  // A thread's share is worth a fork only from about 32 KiB of weights.
-  const int64_t grain = std::max<int64_t>(4, (16384 / cols + 3) / 4 * 4);
+  // A thread's share is worth a fork only from about 64 KiB of weights.
+  const int64_t grain = std::max<int64_t>(4, (32768 / cols + 3) / 4 * 4);
   parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
     kernels().gemv_bf16(w + begin * cols, end - begin, cols, cols, x, tokens, cols, y + begin,
                         y_stride, add);
@@ -48,7 +48,7 @@ void gemv_bf16(const uint16_t* w, int64_t rows, int64_t cols, const float* x, in
 
 void gemv_f32(const float* w, int64_t rows, int64_t cols, const float* x, int64_t tokens, float* y,
               int64_t y_stride, bool add) {
-  const int64_t grain = std::max<int64_t>(4, (8192 / cols + 3) / 4 * 4);
+  const int64_t grain = std::max<int64_t>(4, (16384 / cols + 3) / 4 * 4);
   parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
     kernels().gemv_f32(w + begin * cols, end - begin, cols, cols, x, tokens, cols, y + begin,
                        y_stride, add);

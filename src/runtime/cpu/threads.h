@@ -31,11 +31,15 @@ void parallel_ranges(int64_t n, int64_t grain, Body&& body) {
   }
 }
 
-/// body(task, thread) for every task in [0, n), handed out one at a time.
+/// Below about this many floating-point operations a fork costs more than it saves.
+inline constexpr int64_t kForkFlops = 100'000;
+
+/// body(task, thread) for every task in [0, n), handed out one at a time; `flops` is what all of
+/// them take together, roughly.
 template <typename Body>
-void parallel_tasks(int64_t n, Body&& body) {
-  if (n == 1) {
-    body(int64_t{0}, 0);
+void parallel_tasks(int64_t n, int64_t flops, Body&& body) {
+  if (n == 1 || flops < kForkFlops || thread_count() == 1) {
+    for (int64_t task = 0; task < n; ++task) body(task, 0);
     return;
   }
 #pragma omp parallel for schedule(dynamic, 1)
