@@ -151,18 +151,26 @@ Finding hash_anchor(string_view text) {
   if (at == string_view::npos) return finding;
   finding.present = true;
   text = text.substr(0, text.find("\n\n", at));
-  for (; at != string_view::npos; at = text.find(kAnchor, at + 1)) {
-    const string_view rest = text.substr(at + kAnchor.size());
-    const auto number = next_number(rest.substr(0, rest.find('\n')), 0);
+  while (at != string_view::npos) {
+    // Up to the end of the line or the next anchor: every byte is read once.
+    const size_t begin = at + kAnchor.size();
+    at = text.find(kAnchor, begin);
+    const size_t end = std::min({text.find('\n', begin), at, text.size()});
+    const auto number = next_number(text.substr(begin, end - begin), 0);
     if (number) finding.value = number->value;
   }
   return finding;
 }
 
+/// How many boxes or phrases without a number are looked at, from the last one back: a hostile text
+/// must not cost its length squared.
+constexpr int kTries = 20;
+
 /// The last \boxed{...} that holds a number; the last number in it.
 Finding boxed(string_view text) {
   constexpr string_view kBox = "\\boxed{";
-  for (size_t at = text.rfind(kBox); at != string_view::npos;
+  int tries = kTries;
+  for (size_t at = text.rfind(kBox); at != string_view::npos && tries-- > 0;
        at = at == 0 ? string_view::npos : text.rfind(kBox, at - 1)) {
     const size_t begin = at + kBox.size();
     int depth = 1;
@@ -171,7 +179,6 @@ Finding boxed(string_view text) {
     if (depth != 0) continue;
     const auto number = last_number(text.substr(begin, end - 1 - begin));
     if (number) return {true, number->value};
-    if (text.size() > 100'000) break;  // nested boxes without numbers: do not go quadratic
   }
   return {};
 }
@@ -183,7 +190,8 @@ Finding phrase(string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
   }
   constexpr string_view kPhrase = "answer is";
-  for (size_t at = lower.rfind(kPhrase); at != std::string::npos;
+  int tries = kTries;
+  for (size_t at = lower.rfind(kPhrase); at != std::string::npos && tries-- > 0;
        at = at == 0 ? std::string::npos : lower.rfind(kPhrase, at - 1)) {
     const string_view before = string_view(lower).substr(0, at);
     if (!before.ends_with("the ") && !before.ends_with("the final ")) continue;

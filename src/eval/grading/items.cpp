@@ -5,6 +5,7 @@
 #include <set>
 
 #include "eval/grading/gsm8k.h"
+#include "text/jsonl.h"
 #include "util/error.h"
 #include "util/file.h"
 #include "util/json.h"
@@ -15,19 +16,15 @@ namespace {
 
 constexpr JsonLimits kRecordLimits{.max_bytes = 4u << 20, .max_depth = 16};
 
-/// Calls `use(record, "FILE:LINE", number)` for every line; blank lines are refused but the last.
+/// Calls `use(record, "FILE:LINE", number)` for every record.
 template <typename Use>
 void each_line(const std::string& path, Use use) {
-  const std::string text = read_file(path);
-  size_t line = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string where = path + ":" + std::to_string(++line);
-    use(parse_json(std::string_view(text).substr(at, end - at), where, kRecordLimits), where,
-        line - 1);
-    at = end + 1;
+  JsonlReader reader(path, kRecordLimits.max_bytes);
+  size_t number = 0;
+  for (std::string_view line; reader.next(line);) {
+    use(parse_json(line, reader.where(), kRecordLimits), reader.where(), number++);
   }
-  if (line == 0) throw UsageError("no_items", path + ": no records");
+  if (number == 0) throw UsageError("no_items", path + ": no records");
 }
 
 class Ids {

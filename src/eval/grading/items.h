@@ -31,8 +31,7 @@ struct Math500Item {
 
 /// {"question", "answer"} (openai/grade-school-math).
 std::vector<Gsm8kItem> read_gsm8k(const std::string& path);
-/// {"task_id", "prompt", "entry_point", "canonical_solution", "test"} (openai/human-eval); a .gz is
-/// not unpacked here.
+/// {"task_id", "prompt", "entry_point", "canonical_solution", "test"} (openai/human-eval).
 std::vector<HumanEvalItem> read_humaneval(const std::string& path);
 /// {"context": "Question: ...\nAnswer:", "answer", "aliases"} (llm-foundry), {"question", "answer",
 /// "aliases"}, or the official {"Question", "QuestionId", "Answer": {"Value", "Aliases"}}.

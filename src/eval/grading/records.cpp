@@ -8,15 +8,14 @@
 #include "eval/grading/math500.h"
 #include "eval/grading/stops.h"
 #include "eval/grading/triviaqa.h"
+#include "text/jsonl.h"
 #include "util/error.h"
-#include "util/file.h"
 #include "util/json.h"
 #include "util/text.h"
 
 namespace cbench {
 namespace {
 
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr JsonLimits kRecordLimits{.max_bytes = 256u << 20, .max_depth = 16};
 
 struct Record {
@@ -147,14 +146,10 @@ void count(const Record& record, RecordCounts& counts) {
 }
 
 std::vector<Record> read_records(const std::string& path, std::string_view benchmark) {
-  const std::string all = read_file(path, kMaxFileBytes);
+  JsonlReader reader(path, kRecordLimits.max_bytes);
   std::vector<Record> records;
-  size_t line = 0;
-  for (size_t at = 0; at < all.size();) {
-    const size_t end = std::min(all.find('\n', at), all.size());
-    const std::string where = path + ":" + std::to_string(++line);
-    records.push_back(parse_record(std::string_view(all).substr(at, end - at), where, benchmark));
-    at = end + 1;
+  for (std::string_view line; reader.next(line);) {
+    records.push_back(parse_record(line, reader.where(), benchmark));
   }
   return records;
 }

@@ -12,6 +12,7 @@ namespace cbench {
 namespace {
 
 using Points = std::u32string;
+constexpr size_t kMaxLineBytes = 10'000;  // 24 tokens are far shorter
 
 Points decode(std::string_view text) {
   Points out;
@@ -152,6 +153,7 @@ Grade grade_triviaqa(std::string_view text, const std::vector<std::string>& alia
                                                 "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>",
                                                 "</s>",       "<end_of_turn>",   "<eos>"};
   const std::string_view line = cut_at_stop(text, kEnd);
+  if (line.size() > kMaxLineBytes) return {false, "", "too_long"};
   const std::string answer = triviaqa_normalize(line);
   if (answer.empty()) {
     // What normalizes to nothing ("(a" is a real gold) matches an alias only as it is written.
