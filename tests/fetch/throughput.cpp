@@ -1,7 +1,8 @@
 // Throughput and memory of the downloader against curl and aria2c on the same file over loopback:
 //   fetch_throughput [MiB] [folder]
 // The server is a process of its own that uses sendfile(2). cbench hashes; curl does not; aria2c is
-// run with and without its own hash check. Prints one line a tool: MiB/s, peak resident MiB.
+// run with and without its own hash check. Prints one line a tool:
+// MiB/s, CPU seconds, peak resident MiB; the best of three rounds.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -89,8 +90,18 @@ int start_server(const std::string& path, int64_t size) {
   return ntohs(address.sin_port);
 }
 
-/// Runs `body` in a child; {seconds, peak MiB}, seconds < 0 on failure.
-std::pair<double, double> measure(const std::function<int()>& body) {
+struct Measured {
+  double seconds = -1;  // < 0: failed
+  double cpu = 0;       // seconds, user and system
+  double peak_mib = 0;
+};
+
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+/// Runs `body` in a child.
+Measured measure(const std::function<int()>& body) {
   const double started = boot_seconds();
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -99,7 +110,8 @@ std::pair<double, double> measure(const std::function<int()>& body) {
   ::wait4(child, &status, 0, &usage);
   const double seconds = boot_seconds() - started;
   const bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  return {good ? seconds : -1, static_cast<double>(usage.ru_maxrss) / 1024};
+  return {good ? seconds : -1, seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime),
+          static_cast<double>(usage.ru_maxrss) / 1024};
 }
 
 int run_tool(const std::vector<std::string>& words) {
@@ -147,14 +159,16 @@ int run(int64_t mib, const std::string& folder) {
   const std::string url = "http://127.0.0.1:" + std::to_string(start_server(source, size)) + "/f";
   const std::string out = folder + "/out";
   const auto report = [&](const char* name, const std::function<int()>& body) {
-    double best = 0, peak = 0;
+    double best = 0, peak = 0, cpu = 1e9;
     for (int round = 0; round < 3; ++round) {
       std::filesystem::remove(out);
-      const auto [seconds, rss] = measure(body);
-      if (seconds > 0) best = std::max(best, static_cast<double>(mib) / seconds);
-      peak = std::max(peak, rss);
+      const Measured measured = measure(body);
+      if (measured.seconds < 0) continue;
+      best = std::max(best, static_cast<double>(mib) / measured.seconds);
+      cpu = std::min(cpu, measured.cpu);
+      peak = std::max(peak, measured.peak_mib);
     }
-    std::printf("%-28s %8.0f MiB/s %8.1f MiB resident\n", name, best, peak);
+    std::printf("%-28s %8.0f MiB/s %7.2f s CPU %8.1f MiB resident\n", name, best, cpu, peak);
     std::fflush(stdout);
   };
   report("curl", [&] { return run_tool({"curl", "-s", "-o", out, url}); });
