@@ -151,11 +151,13 @@ Finding hash_anchor(string_view text) {
   if (at == string_view::npos) return finding;
   finding.present = true;
   text = text.substr(0, text.find("\n\n", at));
+  size_t line_end = 0;
   while (at != string_view::npos) {
     // Up to the end of the line or the next anchor: every byte is read once.
     const size_t begin = at + kAnchor.size();
     at = text.find(kAnchor, begin);
-    const size_t end = std::min({text.find('\n', begin), at, text.size()});
+    if (line_end < begin) line_end = std::min(text.find('\n', begin), text.size());
+    const size_t end = std::min(line_end, at);
     const auto number = next_number(text.substr(begin, end - begin), 0);
     if (number) finding.value = number->value;
   }
