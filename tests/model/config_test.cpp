@@ -83,16 +83,22 @@ struct Refusal {
 
 TEST(ModelConfig, RefusesWhatItCannotRun) {
   const std::vector<Refusal> cases = {
-      {"model_type", "mixtral", "unsupported_model", "supported: qwen3_5, qwen3_5_text, qwen3, llama"},
+      {"model_type", "mixtral", "unsupported_model",
+       "supported: qwen3_5, qwen3_5_text, qwen3, llama"},
       {"model_type", nullptr, "unsupported_model", "model type"},
       {"hidden_act", "gelu", "unsupported_model", "supported: silu"},
       {"mlp_bias", true, "unsupported_model", "mlp_bias"},
-      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "unsupported_model", "default, llama3"},
+      {"rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4.0}},
+       "unsupported_model",
+       "default, llama3"},
       {"rope_scaling", {{"rope_type", "llama3"}}, "config", "original_max_position_embeddings"},
       {"quantization_config", {{"bits", 4}}, "unsupported_model", "BF16"},
       {"use_sliding_window", true, "unsupported_model", "sliding"},
-      {"layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention"},
-       "unsupported_model", "sliding_attention"},
+      {"layer_types",
+       {"full_attention", "sliding_attention", "full_attention", "full_attention"},
+       "unsupported_model",
+       "sliding_attention"},
       {"layer_types", {"full_attention"}, "config", "num_hidden_layers"},
       {"layer_types", {1, 2, 3, 4}, "config", "strings"},
       {"hidden_size", "64", "config", "hidden_size"},
@@ -131,8 +137,8 @@ TEST(ModelOverrides, KeepLayersAndNarrowMlps) {
   EXPECT_EQ(pruned.blocks[0].mlp_width, 96);
   EXPECT_EQ(pruned.blocks[1].mlp_width, 40);
   EXPECT_EQ(apply_overrides(config, {}).blocks.size(), 4u);
-  const ModelOverrides bad[] = {{{4}, {}},       {{-1}, {}},        {{1, 1}, {}},    {{2, 1}, {}},
-                                {{0}, {{1, 8}}}, {{}, {{0, 0}}},    {{}, {{0, 97}}}, {{}, {{9, 4}}}};
+  const ModelOverrides bad[] = {{{4}, {}},       {{-1}, {}},     {{1, 1}, {}},    {{2, 1}, {}},
+                                {{0}, {{1, 8}}}, {{}, {{0, 0}}}, {{}, {{0, 97}}}, {{}, {{9, 4}}}};
   for (const ModelOverrides& overrides : bad) {
     try {
       apply_overrides(config, overrides);
@@ -154,7 +160,8 @@ TEST(ModelMatrices, ListsEveryMatrixOnce) {
   };
   const auto tied = names(load("golden/qwen3_5_tied"));
   EXPECT_EQ(tied.size(), 1u + 3 * 8 + 7);
-  EXPECT_EQ(tied.at("model.layers.3.self_attn.q_proj.weight"), std::pair(int64_t{256}, int64_t{64}));
+  EXPECT_EQ(tied.at("model.layers.3.self_attn.q_proj.weight"),
+            std::pair(int64_t{256}, int64_t{64}));
   EXPECT_EQ(tied.at("model.layers.0.linear_attn.in_proj_qkv.weight"),
             std::pair(int64_t{128}, int64_t{64}));
   EXPECT_EQ(names(load("golden/qwen3_5_multimodal")).count("lm_head.weight"), 1u);

@@ -14,7 +14,7 @@
 namespace cbench::cpu {
 
 /// Row counts up to this use the GEMV.
-inline constexpr int64_t kGemvTokens = 8;
+inline constexpr int64_t kGemvTokens = 16;
 
 /// Workspace of the products below; all of it transient.
 struct LinearScratch {
