@@ -78,7 +78,7 @@ def likelihood_documents(rng, least, asked):
     for source in ("prose", "math", "code", "facts"):
         for i in range(2 * DOCUMENTS_PER_SOURCE):
             text = long_document(rng, source, least, asked)
-            sets[i % 2].append({"id": f"{source}-{i // 2}", "source": source, "text": text})
+            sets[i % 2].append({"id": f"{('search', 'verification')[i % 2]}/{source}-{i // 2}", "source": source, "text": text})
     return sets
 
 

@@ -78,6 +78,14 @@ TriviaQaItem triviaqa_item(const Json& record, const std::string& where, size_t 
     item.aliases = strings(answer, "Aliases", where);
     return item;
   }
+  if (record.is_object() && record.contains("answer") && record["answer"].is_object()) {
+    const Json& answer = record["answer"];
+    item.id = json_string(record, "question_id", where);
+    item.question = json_string(record, "question", where);
+    item.answer = json_string(answer, "value", where);
+    item.aliases = strings(answer, "aliases", where);
+    return item;
+  }
   item.id = id_or_number(record, number, where);
   item.question = record.contains("context")
                       ? question_of(json_string(record, "context", where), where)
