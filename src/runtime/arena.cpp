@@ -13,12 +13,13 @@ namespace cbench {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kMaxHostBytes = size_t{1} << 39;  // one host allocation; nothing real is larger
 
 class HostMemory : public MemorySource {
  public:
   void* allocate(size_t bytes) override {
+    if (bytes > kMaxHostBytes) return nullptr;
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (rounded < bytes) return nullptr;
     void* data = std::aligned_alloc(kAlignment, rounded);
     if (data) std::memset(data, 0, rounded);
     return data;

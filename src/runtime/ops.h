@@ -152,6 +152,9 @@ class Ops {
   virtual void copy_out(void* host, const void* from, size_t bytes) = 0;
   virtual void zero(void* to, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// Makes the libraries take what they keep for good (threads, generated code, packing buffers)
+  /// before memory is first measured.
+  virtual void warm_up() {}
   /// Plans the workspace for batches up to `limits` and the widest of `projections`; once, at load.
   virtual void reserve(const Capacity& limits, std::span<const Linear* const> matrices,
                        std::span<const AttentionSpec> attention,

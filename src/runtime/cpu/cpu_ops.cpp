@@ -2,6 +2,7 @@
 #include "runtime/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <vector>
 #include <cstring>
 #include <fstream>
 
@@ -77,6 +78,17 @@ void CpuOps::reserve(const Capacity& capacity, std::span<const Linear* const> ma
   rotary_.sin = take(tokens * rotary / 2, "rotary sin");
   threads_.floats = Pieces::rounded(per_thread);
   threads_.data = take(threads_.floats * thread_count(), "thread scratch");
+}
+
+void CpuOps::warm_up() {
+  constexpr int64_t kRows = 2048, kSize = 1024;
+  std::vector<float> a(kRows * kSize), b(kSize * kSize), c(kRows * kSize);
+  for (const int64_t rows : {int64_t{17}, int64_t{64}, kRows}) {
+    for (const bool add : {false, true}) {
+      sgemm_nt(rows, kSize, kSize, a.data(), kSize, b.data(), c.data(), kSize, add);
+      sgemm_nt(rows, 96, 96, a.data(), 96, b.data(), c.data(), 96, add);
+    }
+  }
 }
 
 void CpuOps::upload(const Batch& batch) {

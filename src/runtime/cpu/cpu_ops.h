@@ -26,6 +26,7 @@ class CpuOps final : public Ops {
   void copy_out(void* host, const void* from, size_t bytes) override;
   void zero(void* to, size_t bytes) override;
   void synchronize() override {}
+  void warm_up() override;
   void reserve(const Capacity& capacity, std::span<const Linear* const> matrices,
                std::span<const AttentionSpec> attention,
                std::span<const DeltaNetSpec> delta) override;

@@ -10,7 +10,11 @@
 
 namespace cbench::cpu {
 
-inline int thread_count() { return omp_get_max_threads(); }
+/// Fixed at the first call, since scratch is planned for it: a plugin may change OpenMP's own number.
+inline int thread_count() {
+  static const int count = omp_get_max_threads();
+  return count;
+}
 
 /// body(begin, end) on contiguous ranges of [0, n), one per thread, cut at multiples of `grain`.
 /// Small loops (below two grains) stay on the calling thread.
@@ -42,7 +46,7 @@ void parallel_tasks(int64_t n, int64_t flops, Body&& body) {
     for (int64_t task = 0; task < n; ++task) body(task, 0);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(thread_count())
   for (int64_t task = 0; task < n; ++task) body(task, omp_get_thread_num());
 }
 
