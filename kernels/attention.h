@@ -15,6 +15,7 @@ struct AttentionCall {
   const void* qkv = nullptr;  ///< [T, q | k | v] BF16
   void* q = nullptr;          ///< scratch [T, query_heads, head_dim] BF16
   void* y = nullptr;          ///< [T, query_heads * head_dim] BF16
+  bool step = false;          ///< every span has one row
   cudaStream_t stream = nullptr;
 
   int64_t q_width() const { return spec->query_heads * spec->head_dim * (spec->gated ? 2 : 1); }
@@ -34,7 +35,8 @@ constexpr int kDecodeSplit = 64;
 constexpr int64_t kDecodeMaxHead = 256;
 /// Scratch bytes of attention_decode for `rows` rows at once.
 size_t attention_decode_scratch(const AttentionSpec& spec, int64_t max_length, int64_t rows);
-/// One row at a time against its context, any head width up to 256: rows [first, first + rows).
+/// One row at a time against its context, any head width up to 256: rows [first, first + rows). In
+/// a step it appends k and v to the cache itself; otherwise attention_prepare has done so.
 void attention_decode(const AttentionCall& call, int64_t first, int64_t rows, void* scratch);
 
 }  // namespace cbench::cuda

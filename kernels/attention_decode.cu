@@ -1,9 +1,14 @@
 // Attention of single rows: the context is split into pieces of kDecodeSplit positions, one block
 // per piece and group of query heads that share a kv head; a second kernel joins the pieces.
 //
-// Within a block each of 8 warps takes 8 positions: all its keys are requested at once, then its
-// values; softmax is local to the warp and joined in warp order. Nothing depends on the grid, so a
-// row's result is the same alone, in a batch, and with a longer cache.
+// A block normalizes and rotates its queries itself, and the block with the newest position its
+// key, which (in a step) it also appends to the cache. Each of 8 warps takes 8 positions: all its
+// keys and values are requested at once, in a step even before the projection that feeds it has
+// finished: what the cache holds of earlier positions is older than the last upload or replay.
+// Softmax is local to the warp and joined in warp order. Nothing depends on the grid, so a row's
+// result is the same alone, in a batch, and with a longer cache.
+#include <string>
+
 #include "attention.h"
 #include "device.cuh"
 #include "util/error.h"
@@ -14,119 +19,196 @@ namespace {
 constexpr int kWarps = 8, kPerWarp = kDecodeSplit / kWarps, kMaxGroup = 8;
 
 struct Problem {
-  const bf16* q;
-  const bf16* k;
-  const bf16* v;
+  const bf16* qkv;
+  bf16* k;
+  bf16* v;
   float* part;   // [rows, query_heads, splits, head_dim]
   float2* norm;  // [rows, query_heads, splits]: maximum and sum
+  bf16* y;
   DeviceBatch batch;
+  Norm q_norm, k_norm;
+  Rope rope;
   int first, query_heads, kv_heads, head_dim, splits, pieces;  // pieces: blocks per kv head
-  int64_t max_length;
+  int64_t max_length, width;
   float scale;
+  bool gated, step;
 };
 
-/// kDims consecutive BF16 as floats.
+/// kDims consecutive BF16, kept packed until they are used.
 template <int kDims>
-__device__ __forceinline__ void load(const bf16* p, float (&f)[kDims]) {
-  if constexpr (kDims == 8) {
-    unpack(*reinterpret_cast<const uint4*>(p), f);
-  } else if constexpr (kDims == 4) {
-    const uint2 v = *reinterpret_cast<const uint2*>(p);
-    f[0] = low(v.x), f[1] = high(v.x), f[2] = low(v.y), f[3] = high(v.y);
-  } else if constexpr (kDims == 2) {
-    const uint32_t v = *reinterpret_cast<const uint32_t*>(p);
-    f[0] = low(v), f[1] = high(v);
-  } else {
-    f[0] = to_float(*p);
+struct Packed {
+  uint32_t words[kDims > 1 ? kDims / 2 : 1];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (uint32_t& w : words) w = 0;
   }
+  __device__ __forceinline__ void load(const bf16* p) {
+    if constexpr (kDims == 8) {
+      const uint4 v = *reinterpret_cast<const uint4*>(p);
+      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    } else if constexpr (kDims == 4) {
+      const uint2 v = *reinterpret_cast<const uint2*>(p);
+      words[0] = v.x, words[1] = v.y;
+    } else if constexpr (kDims == 2) {
+      words[0] = *reinterpret_cast<const uint32_t*>(p);
+    } else {
+      words[0] = *reinterpret_cast<const uint16_t*>(p);
+    }
+  }
+  __device__ __forceinline__ float get(int i) const {
+    return i % 2 ? high(words[i / 2]) : low(words[i / 2]);
+  }
+};
+
+/// A head's values normalized, rotated and rounded as the cache holds them; by one warp, through
+/// shared memory. `to` may be in global memory too.
+__device__ void prepare_head(const bf16* from, const Norm& norm, const Rope& rope, int d,
+                             int position, float* x, bf16* shared_to, bf16* global_to) {
+  const int lane = threadIdx.x % 32;
+  float square = 0;
+  for (int i = lane; i < d; i += 32) {
+    x[i] = to_float(from[i]);
+    square = fmaf(x[i], x[i], square);
+  }
+  if (norm.weight) {
+    const float scale = rsqrtf(warp_sum(square) / static_cast<float>(d) + norm.eps);
+    for (int i = lane; i < d; i += 32) x[i] *= scale * norm.weight[i];
+  }
+  __syncwarp();
+  const auto put = [&](int i, float value) {
+    const bf16 rounded = to_bf16(value);
+    shared_to[i] = rounded;
+    if (global_to) global_to[i] = rounded;
+  };
+  const int half = static_cast<int>(rope.rotary) / 2;
+  for (int i = lane; i < half; i += 32) {
+    float sine, cosine;
+    sincosf(static_cast<float>(position) * rope.inv_freq[i], &sine, &cosine);
+    sine *= rope.scale, cosine *= rope.scale;
+    put(i, x[i] * cosine - x[i + half] * sine);
+    put(i + half, x[i + half] * cosine + x[i] * sine);
+  }
+  for (int i = 2 * half + lane; i < d; i += 32) put(i, x[i]);
 }
 
 template <int kDims, int kGroup>
+struct SplitShared {
+  static constexpr int kMaxDim = 32 * kDims;
+  float out[kWarps][kGroup][kMaxDim];  // also the scratch of prepare_head
+  bf16 q[kGroup][kMaxDim], k[kMaxDim], v[kMaxDim];
+  float top[kWarps][kGroup], sum[kWarps][kGroup];
+};
+
+template <int kDims, int kGroup>
 __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constant__ Problem p) {
-  extern __shared__ float shared[];  // [kWarps][kGroup][head_dim], then 2 x [kWarps][kGroup]
-  pdl_begin();
+  extern __shared__ __align__(16) unsigned char raw[];
+  auto& shared = *reinterpret_cast<SplitShared<kDims, kGroup>*>(raw);
+  pdl_trigger();
+  if (!p.step) pdl_wait();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.x;
-  const int row = p.first + blockIdx.z, length = p.batch.positions[row] + 1;
-  if (split * kDecodeSplit >= length) return;
+  const int row = p.first + blockIdx.z, position = p.batch.positions[row], length = position + 1;
+  if (split * kDecodeSplit >= length) {
+    if (p.step) pdl_wait();
+    return;
+  }
   const int kv_head = blockIdx.y / p.pieces, per_kv = p.query_heads / p.kv_heads;
   const int in_kv = blockIdx.y % p.pieces * kGroup, group = min(kGroup, per_kv - in_kv);
   const int head0 = kv_head * per_kv + in_kv, d = p.head_dim, dim = lane * kDims;
-  const bool active = dim < d;
+  const bool active = dim < d, newest = split == position / kDecodeSplit;
 
   const int slot = p.batch.spans[p.batch.row_span[row]].slot;
   const int from = split * kDecodeSplit + warp * kPerWarp;
-  const size_t cache = (static_cast<size_t>(slot) * p.max_length + from) * p.kv_heads + kv_head;
+  const size_t slot_row = static_cast<size_t>(slot) * p.max_length;
+  const size_t cache = ((slot_row + from) * p.kv_heads + kv_head) * d + dim;
   const size_t step = static_cast<size_t>(p.kv_heads) * d;
-  const bf16* k = p.k + cache * d + dim;
-  const bf16* v = p.v + cache * d + dim;
-
-  float q[kGroup][kDims], score[kGroup][kPerWarp];
-#pragma unroll
-  for (int g = 0; g < kGroup; g++) {
-#pragma unroll
-    for (int i = 0; i < kDims; i++) q[g][i] = 0;
-    if (active && g < group)
-      load(p.q + (static_cast<size_t>(row) * p.query_heads + head0 + g) * d + dim, q[g]);
-  }
-  float keys[kPerWarp][kDims];
+  Packed<kDims> keys[kPerWarp], values[kPerWarp];
 #pragma unroll
   for (int t = 0; t < kPerWarp; t++) {
-#pragma unroll
-    for (int i = 0; i < kDims; i++) keys[t][i] = 0;
-    if (active && from + t < length) load(k + t * step, keys[t]);
+    keys[t].clear();
+    if (active && from + t < position) keys[t].load(p.k + cache + t * step);
   }
 #pragma unroll
-  for (int t = 0; t < kPerWarp; t++)
+  for (int t = 0; t < kPerWarp; t++) {
+    values[t].clear();
+    if (active && from + t < position) values[t].load(p.v + cache + t * step);
+  }
+  if (p.step) pdl_wait();
+
+  const bf16* qkv = p.qkv + row * p.width;
+  const int q_step = d * (p.gated ? 2 : 1);
+  const bf16* new_key = qkv + p.query_heads * q_step + kv_head * d;
+  const bool append = p.step && in_kv == 0;
+  const size_t new_row = ((slot_row + position) * p.kv_heads + kv_head) * d;
+  for (int job = warp; job < group + (newest ? 2 : 0); job += kWarps) {
+    float* scratch = shared.out[warp][0];
+    if (job < group) {
+      prepare_head(qkv + (head0 + job) * q_step, p.q_norm, p.rope, d, position, scratch,
+                   shared.q[job], nullptr);
+    } else if (job == group) {
+      prepare_head(new_key, p.k_norm, p.rope, d, position, scratch, shared.k,
+                   append ? p.k + new_row : nullptr);
+    } else {
+      const bf16* new_value = new_key + p.kv_heads * d;
+      for (int i = lane; i < d; i += 32) {
+        shared.v[i] = new_value[i];
+        if (append) p.v[new_row + i] = new_value[i];
+      }
+    }
+    __syncwarp();
+  }
+  __syncthreads();
+
+  Packed<kDims> q[kGroup];
+#pragma unroll
+  for (int g = 0; g < kGroup; g++) {
+    q[g].clear();
+    if (active && g < group) q[g].load(&shared.q[g][dim]);
+  }
+  float score[kGroup][kPerWarp];
+#pragma unroll
+  for (int t = 0; t < kPerWarp; t++) {
+    if (active && from + t == position) {
+      keys[t].load(&shared.k[dim]);
+      values[t].load(&shared.v[dim]);
+    }
 #pragma unroll
     for (int g = 0; g < kGroup; g++) {
       float dot = 0;
 #pragma unroll
-      for (int i = 0; i < kDims; i++) dot = fmaf(q[g][i], keys[t][i], dot);
+      for (int i = 0; i < kDims; i++) dot = fmaf(q[g].get(i), keys[t].get(i), dot);
       score[g][t] = from + t < length ? warp_sum(dot) * p.scale : -INFINITY;
     }
-
-  float most[kGroup], sum[kGroup], out[kGroup][kDims] = {};
-#pragma unroll
-  for (int t = 0; t < kPerWarp; t++) {
-#pragma unroll
-    for (int i = 0; i < kDims; i++) keys[t][i] = 0;
-    if (active && from + t < length) load(v + t * step, keys[t]);
   }
+  __syncthreads();  // the scratch of prepare_head becomes the output
 #pragma unroll
   for (int g = 0; g < kGroup; g++) {
-    most[g] = score[g][0];
+    float most = score[g][0], sum = 0, out[kDims] = {};
 #pragma unroll
-    for (int t = 1; t < kPerWarp; t++) most[g] = fmaxf(most[g], score[g][t]);
-    sum[g] = 0;
+    for (int t = 1; t < kPerWarp; t++) most = fmaxf(most, score[g][t]);
 #pragma unroll
     for (int t = 0; t < kPerWarp; t++) {
-      const float weight = from + t < length ? __expf(score[g][t] - most[g]) : 0.f;
-      sum[g] += weight;
+      const float weight = from + t < length ? __expf(score[g][t] - most) : 0.f;
+      sum += weight;
 #pragma unroll
-      for (int i = 0; i < kDims; i++) out[g][i] = fmaf(weight, keys[t][i], out[g][i]);
+      for (int i = 0; i < kDims; i++) out[i] = fmaf(weight, values[t].get(i), out[i]);
     }
-  }
-
-  float* tops = shared + kWarps * kGroup * d;  // [kWarps][kGroup]
-  float* sums = tops + kWarps * kGroup;
-#pragma unroll
-  for (int g = 0; g < kGroup; g++) {
-    if (lane == 0) tops[warp * kGroup + g] = most[g], sums[warp * kGroup + g] = sum[g];
+    if (lane == 0) shared.top[warp][g] = most, shared.sum[warp][g] = sum;
     if (active)
 #pragma unroll
-      for (int i = 0; i < kDims; i++) shared[(warp * kGroup + g) * d + dim + i] = out[g][i];
+      for (int i = 0; i < kDims; i++) shared.out[warp][g][dim + i] = out[i];
   }
   __syncthreads();
   for (int at = threadIdx.x; at < group * d; at += kWarps * 32) {
     const int g = at / d, i = at % d;
     float top = -INFINITY, total = 0, value = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; w++) top = fmaxf(top, tops[w * kGroup + g]);
+    for (int w = 0; w < kWarps; w++) top = fmaxf(top, shared.top[w][g]);
 #pragma unroll
     for (int w = 0; w < kWarps; w++) {
-      const float weight = __expf(tops[w * kGroup + g] - top);  // 0 for a warp beyond the context
-      total = fmaf(weight, sums[w * kGroup + g], total);
-      value = fmaf(weight, shared[(w * kGroup + g) * d + i], value);
+      const float weight = __expf(shared.top[w][g] - top);  // 0 for a warp beyond the context
+      total = fmaf(weight, shared.sum[w][g], total);
+      value = fmaf(weight, shared.out[w][g][i], value);
     }
     const size_t piece =
         (static_cast<size_t>(blockIdx.z) * p.query_heads + head0 + g) * p.splits + split;
@@ -135,39 +217,59 @@ __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constan
   }
 }
 
-__global__ void join_kernel(const __grid_constant__ Problem p, const bf16* qkv, int64_t width,
-                            bool gated, bf16* y) {
+constexpr int kJoinThreads = 256, kJoinPieces = 64;
+
+/// One block per row and head; pieces in ascending order, kJoinPieces weights at a time.
+__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Problem p) {
+  __shared__ float weight[kJoinPieces], reduce[kJoinThreads / 32];
   pdl_begin();
-  const int head = blockIdx.x, row = p.first + blockIdx.y, d = p.head_dim;
+  const int head = blockIdx.x, row = p.first + blockIdx.y, d = p.head_dim, t = threadIdx.x;
   const int pieces = p.batch.positions[row] / kDecodeSplit + 1;
   const size_t piece = (static_cast<size_t>(blockIdx.y) * p.query_heads + head) * p.splits;
-  float top = -INFINITY, total = 0;
-  for (int s = 0; s < pieces; s++) top = fmaxf(top, p.norm[piece + s].x);
-  for (int s = 0; s < pieces; s++) {
-    const float2 n = p.norm[piece + s];
-    total = fmaf(__expf(n.x - top), n.y, total);
+  const float2* norm = p.norm + piece;
+  float gate = 0;
+  if (p.gated && t < d) gate = to_float(p.qkv[row * p.width + head * 2 * d + d + t]);
+
+  float top = -INFINITY;
+  for (int s = t; s < pieces; s += kJoinThreads) top = fmaxf(top, norm[s].x);
+  top = warp_max(top);
+  if (t % 32 == 0) reduce[t / 32] = top;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kJoinThreads / 32; i++) top = fmaxf(top, reduce[i]);
+  __syncthreads();
+
+  float value = 0, total = 0;
+  for (int base = 0; base < pieces; base += kJoinPieces) {
+    const int count = min(kJoinPieces, pieces - base);
+    float mine = 0;
+    if (t < count) {
+      const float2 n = norm[base + t];
+      weight[t] = __expf(n.x - top);
+      mine = weight[t] * n.y;
+    }
+    total += block_sum<kJoinThreads>(mine, reduce);  // ends with a barrier: the weights are there
+    if (t < d) {
+      const float* part = p.part + (piece + base) * d + t;
+#pragma unroll 16
+      for (int s = 0; s < count; s++)
+        value = fmaf(weight[s], part[static_cast<size_t>(s) * d], value);
+    }
+    __syncthreads();
   }
-  for (int i = threadIdx.x; i < d; i += blockDim.x) {
-    float value = 0;
-#pragma unroll 8
-    for (int s = 0; s < pieces; s++)
-      value = fmaf(__expf(p.norm[piece + s].x - top), p.part[(piece + s) * d + i], value);
-    value /= total;
-    if (gated) value *= sigmoid(to_float(qkv[row * width + head * 2 * d + d + i]));
-    y[(static_cast<size_t>(row) * p.query_heads + head) * d + i] = to_bf16(value);
-  }
+  if (t >= d) return;
+  value /= total;
+  if (p.gated) value *= sigmoid(gate);
+  p.y[(static_cast<size_t>(row) * p.query_heads + head) * d + t] = to_bf16(value);
 }
 
 template <int kDims, int kGroup>
 void run_split(const Problem& p, int64_t rows, cudaStream_t stream) {
-  const size_t bytes = (kWarps * kGroup * (p.head_dim + 2)) * sizeof(float);
-  static const bool ready = [] {
-    allow_shared(split_kernel<kDims, kGroup>, kWarps * kGroup * (32 * kDims + 2) * sizeof(float));
-    return true;
-  }();
+  constexpr size_t kBytes = sizeof(SplitShared<kDims, kGroup>);
+  static const bool ready = (allow_shared(split_kernel<kDims, kGroup>, kBytes), true);
   (void)ready;
   const dim3 grid(p.splits, p.kv_heads * p.pieces, static_cast<unsigned>(rows));
-  launch(split_kernel<kDims, kGroup>, grid, kWarps * 32, bytes, stream, p);
+  launch(split_kernel<kDims, kGroup>, grid, kWarps * 32, kBytes, stream, p);
 }
 
 int group_size(const AttentionSpec& s) {
@@ -193,6 +295,44 @@ void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
   }
 }
 
+void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
+  const int d = p.head_dim;
+  if (d <= 32) return run_split<1>(p, group, rows, stream);
+  if (d <= 64 && d % 2 == 0) return run_split<2>(p, group, rows, stream);
+  if (d <= 128 && d % 4 == 0) return run_split<4>(p, group, rows, stream);
+  if (d <= kDecodeMaxHead && d % 8 == 0) return run_split<8>(p, group, rows, stream);
+  throw UsageError("unsupported_model",
+                   "attention heads of width " + std::to_string(d) +
+                       " are not supported on the GPU; multiples of 8 up to 256 are");
+}
+
+Problem problem(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
+  const AttentionSpec& s = *call.spec;
+  Problem p{};
+  p.qkv = static_cast<const bf16*>(call.qkv);
+  p.k = static_cast<bf16*>(call.cache.k);
+  p.v = static_cast<bf16*>(call.cache.v);
+  p.y = static_cast<bf16*>(call.y);
+  p.batch = call.batch;
+  p.q_norm = s.q_norm;
+  p.k_norm = s.k_norm;
+  p.rope = s.rope;
+  p.first = static_cast<int>(first);
+  p.query_heads = static_cast<int>(s.query_heads);
+  p.kv_heads = static_cast<int>(s.kv_heads);
+  p.head_dim = static_cast<int>(s.head_dim);
+  p.splits = static_cast<int>(ceil_div(call.cache.max_length, kDecodeSplit));
+  p.pieces = static_cast<int>(ceil_div(s.query_heads / s.kv_heads, group_size(s)));
+  p.max_length = call.cache.max_length;
+  p.width = call.width();
+  p.scale = s.scale;
+  p.gated = s.gated;
+  p.step = call.step;
+  p.norm = static_cast<float2*>(scratch);
+  p.part = reinterpret_cast<float*>(p.norm + rows * s.query_heads * p.splits);
+  return p;
+}
+
 }  // namespace
 
 size_t attention_decode_scratch(const AttentionSpec& s, int64_t max_length, int64_t rows) {
@@ -202,39 +342,10 @@ size_t attention_decode_scratch(const AttentionSpec& s, int64_t max_length, int6
 }
 
 void attention_decode(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
-  const AttentionSpec& s = *call.spec;
-  const int group = group_size(s);
-  Problem p{};
-  p.q = static_cast<const bf16*>(call.q);
-  p.k = static_cast<const bf16*>(call.cache.k);
-  p.v = static_cast<const bf16*>(call.cache.v);
-  p.batch = call.batch;
-  p.first = static_cast<int>(first);
-  p.query_heads = static_cast<int>(s.query_heads);
-  p.kv_heads = static_cast<int>(s.kv_heads);
-  p.head_dim = static_cast<int>(s.head_dim);
-  p.splits = static_cast<int>(ceil_div(call.cache.max_length, kDecodeSplit));
-  p.pieces = static_cast<int>(ceil_div(s.query_heads / s.kv_heads, group));
-  p.max_length = call.cache.max_length;
-  p.scale = s.scale;
-  p.norm = static_cast<float2*>(scratch);
-  p.part = reinterpret_cast<float*>(p.norm + rows * s.query_heads * p.splits);
-  if (s.head_dim <= 32) {
-    run_split<1>(p, group, rows, call.stream);
-  } else if (s.head_dim <= 64 && s.head_dim % 2 == 0) {
-    run_split<2>(p, group, rows, call.stream);
-  } else if (s.head_dim <= 128 && s.head_dim % 4 == 0) {
-    run_split<4>(p, group, rows, call.stream);
-  } else if (s.head_dim <= kDecodeMaxHead && s.head_dim % 8 == 0) {
-    run_split<8>(p, group, rows, call.stream);
-  } else {
-    throw UsageError("unsupported_model",
-                     "attention heads of width " + std::to_string(s.head_dim) +
-                         " are not supported on the GPU; multiples of 8 up to 256 are");
-  }
+  const Problem p = problem(call, first, rows, scratch);
+  run_split(p, group_size(*call.spec), rows, call.stream);
   const dim3 grid(p.query_heads, static_cast<unsigned>(rows));
-  launch(join_kernel, grid, s.head_dim > 64 ? 128 : 64, 0, call.stream, p,
-         static_cast<const bf16*>(call.qkv), call.width(), s.gated, static_cast<bf16*>(call.y));
+  launch(join_kernel, grid, kJoinThreads, 0, call.stream, p);
 }
 
 }  // namespace cbench::cuda

@@ -234,9 +234,9 @@ void CudaOps::attention(const AttentionSpec& spec, const KvCache& cache, const v
   scratch_.reset();
   AttentionCall call;
   call.spec = &spec, call.cache = cache, call.batch = batch_;
-  call.qkv = qkv, call.y = y, call.stream = stream_;
+  call.qkv = qkv, call.y = y, call.step = step_, call.stream = stream_;
   call.q = scratch_.take(static_cast<size_t>(batch_.rows * spec.query_heads * spec.head_dim) * 2);
-  attention_prepare(call);
+  if (!step_) attention_prepare(call);
   if (!step_ && attention_prefill_takes(spec)) return attention_prefill(call);
   const size_t one = attention_decode_scratch(spec, cache.max_length, 1);
   const int64_t most = std::clamp<int64_t>(static_cast<int64_t>(scratch_.left() / one), 1, 32768);

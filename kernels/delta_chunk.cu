@@ -4,15 +4,16 @@
 //   tile u = T (beta v),  w = T (beta e^g k)                                    prepare: every tile
 //   alone v' = u - w S,  o = (e^g q) S + lower(q k^T e^(g_i - g_j)) v', S <- e^(g_last) S +
 //   (e^(g_last - g) k)^T v'                            state: tiles in order
-// Differences of gates are taken before exp. T is solved by forward substitution in fp32; matrix
-// operands are BF16, sums and S fp32. The state kernel ends with the gated norm.
+// Differences of gates are taken before exp. T is solved by forward substitution in fp32 in halves
+// that are joined by TF32 products; other operands are BF16, sums and S fp32. The state kernel ends
+// with the gated norm.
 #include "delta.h"
 #include "mma.cuh"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kDim = 128, kRows = kTileRows, kThreads = 256;
+constexpr int kDim = 128, kRows = kTileRows, kThreads = 256, kStateThreads = 512;
 constexpr int kWide = kDim + 8, kNarrow = kRows + 8;  // strides of 128- and 64-column tiles
 static_assert(kRows == 64);
 
@@ -35,19 +36,18 @@ struct Problem {
 };
 
 /// Requests rows [0, 64) of kCols columns; rows >= valid become zeros.
-template <int kCols>
+template <int kCols, int kBlock = kThreads>
 __device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_step, int valid) {
   constexpr int kPerRow = kCols / 8;
 #pragma unroll
-  for (int i = threadIdx.x; i < kRows * kPerRow; i += kThreads) {
+  for (int i = threadIdx.x; i < kRows * kPerRow; i += kBlock) {
     const int row = i / kPerRow, col = i % kPerRow * 8;
     copy_async(shared_address(to + row * (kCols + 8) + col),
                from + (row < valid ? row : 0) * row_step + col, row < valid);
   }
 }
 
-// --- prepare
-// --------------------------------------------------------------------------------------
+// --- prepare ----------------------------------------------------------------------
 struct PrepareShared {
   bf16 q[kRows * kWide], k[kRows * kWide], v[kRows * kWide];
   bf16 tw[kRows * kNarrow], tu[kRows * kNarrow];
@@ -124,28 +124,92 @@ __device__ void pair_products(PrepareShared& s, bf16* scores) {
     }
 }
 
-/// T = (I + A)^-1, one column per thread, times beta (tu) and beta e^gamma (tw) of the column.
-__device__ void invert(PrepareShared& s) {
-  const int col = threadIdx.x;
-  const float beta = s.beta[col], decay = __expf(s.gamma[col]);
-  float t[kRows];
+/// x [16, 32] from row r of A times y [32, 16] from column c, both in s.a; TF32 operands. Fragments
+/// as in mma.cuh, for columns c and c + 8.
+__device__ __forceinline__ void product_tf32(const PrepareShared& s, int r, int x_col, int y_row,
+                                             int c, float (&out)[2][4]) {
+  const int group = threadIdx.x % 32 / 4, in_group = threadIdx.x % 4;
+  const auto tf32 = [](float v) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+    return bits;
+  };
 #pragma unroll
-  for (int i = 0; i < kRows; i++) {
-    float sum[4] = {};
+  for (int k = 0; k < 32; k += 8) {
+    uint32_t x[4];
 #pragma unroll
-    for (int j = 0; j + 4 <= i; j += 4) {
-      const float4 a = *reinterpret_cast<const float4*>(&s.a[i][j]);
-      sum[0] = fmaf(a.x, t[j], sum[0]);
-      sum[1] = fmaf(a.y, t[j + 1], sum[1]);
-      sum[2] = fmaf(a.z, t[j + 2], sum[2]);
-      sum[3] = fmaf(a.w, t[j + 3], sum[3]);
+    for (int i = 0; i < 4; i++)
+      x[i] = tf32(s.a[r + group + i % 2 * 8][x_col + k + in_group + i / 2 * 4]);
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      const uint32_t y0 = tf32(s.a[y_row + k + in_group][c + n * 8 + group]);
+      const uint32_t y1 = tf32(s.a[y_row + k + in_group + 4][c + n * 8 + group]);
+      asm volatile(
+          "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+          "{%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(out[n][0]), "+f"(out[n][1]), "+f"(out[n][2]), "+f"(out[n][3])
+          : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y0), "r"(y1));
     }
+  }
+}
+
+/// T's element times beta (tu) and minus beta e^gamma (tw) of its column, as operands.
+__device__ __forceinline__ void publish_inverse(PrepareShared& s, int row, int col, float t) {
+  const float scaled = t * s.beta[col];
+  s.tu[row * kNarrow + col] = to_bf16(scaled);
+  s.tw[row * kNarrow + col] = to_bf16(-scaled * __expf(s.gamma[col]));
+}
+
+/// T = (I + A)^-1 = [T1, 0; -T2 A21 T1, T2]. The two diagonal halves by forward substitution in
+/// fp32, one column per thread of the first two warps, in place of A; the corner as two small
+/// products.
+__device__ void invert(PrepareShared& s) {
+  constexpr int kHalf = kRows / 2;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (warp < 2) {
+    const int base = warp * kHalf;
+    float t[kHalf];
 #pragma unroll
-    for (int j = i / 4 * 4; j < i; j++) sum[j % 4] = fmaf(s.a[i][j], t[j], sum[j % 4]);
-    t[i] = (i == col ? 1.f : 0.f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    const float scaled = t[i] * beta;
-    s.tu[i * kNarrow + col] = to_bf16(scaled);
-    s.tw[i * kNarrow + col] = to_bf16(-scaled * decay);
+    for (int i = 0; i < kHalf; i++) {
+      float sum[4] = {};
+#pragma unroll
+      for (int j = 0; j < i; j += 4) {  // A is zero from the diagonal on
+        const float4 a = *reinterpret_cast<const float4*>(&s.a[base + i][base + j]);
+        sum[0] = fmaf(a.x, t[j], sum[0]);
+        if (j + 1 < i) sum[1] = fmaf(a.y, t[j + 1], sum[1]);
+        if (j + 2 < i) sum[2] = fmaf(a.z, t[j + 2], sum[2]);
+        if (j + 3 < i) sum[3] = fmaf(a.w, t[j + 3], sum[3]);
+      }
+      t[i] = (i == lane ? 1.f : 0.f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kHalf; i++) {
+      s.a[base + i][base + lane] = t[i];
+      publish_inverse(s, base + i, base + lane, t[i]);
+    }
+  }
+  __syncthreads();
+  const int r = warp / 2 * 16, c = warp % 2 * 16, group = lane / 4, in_group = lane % 4;
+  if (warp < 4) {  // A21 T1, to the unused corner
+    float out[2][4] = {};
+    product_tf32(s, kHalf + r, 0, 0, c, out);
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        s.a[r + group + i / 2 * 8][kHalf + c + n * 8 + in_group * 2 + i % 2] = out[n][i];
+  }
+  __syncthreads();
+  if (warp < 4) {
+    float out[2][4] = {};
+    product_tf32(s, kHalf + r, kHalf, 0, kHalf + c, out);
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        publish_inverse(s, kHalf + r + group + i / 2 * 8, c + n * 8 + in_group * 2 + i % 2,
+                        -out[n][i]);
   }
 }
 
@@ -169,7 +233,7 @@ __global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_const
   pair_products(
       s, p.scores + (static_cast<size_t>(blockIdx.y) * p.value_heads + head) * kRows * kRows);
   __syncthreads();
-  if (threadIdx.x < kRows) invert(s);
+  invert(s);
   __syncthreads();
 
   // -w = tw k, u = tu v: a warp takes 16 rows x 64 columns; T is lower triangular.
@@ -205,8 +269,7 @@ __global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_const
   }
 }
 
-// --- state
-// ----------------------------------------------------------------------------------------
+// --- state ----------------------------------------------------------------------
 struct TileInputs {
   bf16 q[kRows * kWide], k[kRows * kWide], w[kRows * kWide];
   bf16 scores[kRows * kNarrow];
@@ -217,21 +280,28 @@ struct StateShared {
   bf16 v[kRows * kWide];          // v'
   bf16 v_decayed[kRows * kWide];  // e^(g_last - g) v'
   float gamma[2][kRows];
-  float squares[2][kRows];
+  float squares[4][kRows];
 };
 
-/// One span and value head. Warp w owns rows 16w.. of S in registers, and 16 x 64 of every output.
+/// One span and value head, by 16 warps. A warp owns 16 x 64 of S in registers, and 16 x 32 of v'
+/// and o.
 struct StateBlock {
+  static constexpr int kTiles = 4;
+  using Output = float[kTiles][4];
+  using Pairs = uint32_t[2][kTiles];  // as BF16; the second half is 8 rows below the first
+  using State = float[8][4];
+
   const Problem& p;
   StateShared& s;
   SpanInfo span;
-  int head, key_head, lane, warp, r0, c0;
+  int head, key_head, lane, warp, r0, c0, k0, s0;
 
   __device__ StateBlock(const Problem& problem, StateShared& shared)
       : p(problem), s(shared), span(p.batch.spans[blockIdx.y]), head(blockIdx.x) {
     key_head = head / (p.value_heads / p.key_heads);
     lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    r0 = warp % 4 * 16, c0 = warp / 4 * 64;
+    r0 = warp % 4 * 16, c0 = warp / 4 * 32;
+    k0 = warp % 8 * 16, s0 = warp / 8 * 64;
   }
   __device__ int rows(int tile) const { return min(kRows, span.count - tile * kRows); }
 
@@ -240,46 +310,53 @@ struct StateBlock {
     const int row0 = span.row + tile * kRows, valid = rows(tile);
     const bf16* conv = p.conv + static_cast<size_t>(row0) * p.conv_rows;
     const size_t step = static_cast<size_t>(p.value_heads) * kDim;
-    request<kDim>(to.q, conv + key_head * kDim, p.conv_rows, valid);
-    request<kDim>(to.k, conv + (p.key_heads + key_head) * kDim, p.conv_rows, valid);
-    request<kDim>(to.w, p.minus_w + row0 * step + head * kDim, step, valid);
+    request<kDim, kStateThreads>(to.q, conv + key_head * kDim, p.conv_rows, valid);
+    request<kDim, kStateThreads>(to.k, conv + (p.key_heads + key_head) * kDim, p.conv_rows, valid);
+    request<kDim, kStateThreads>(to.w, p.minus_w + row0 * step + head * kDim, step, valid);
     const size_t at = static_cast<size_t>(span.first_tile + tile) * p.value_heads + head;
-    request<kRows>(to.scores, p.scores + at * kRows * kRows, kRows, kRows);
+    request<kRows, kStateThreads>(to.scores, p.scores + at * kRows * kRows, kRows, kRows);
     copy_commit();
   }
   __device__ float read_gamma(int tile) const {
     const int row = min(static_cast<int>(threadIdx.x), rows(tile) - 1);
     return p.gamma[static_cast<size_t>(span.row + tile * kRows + row) * p.value_heads + head];
   }
-  __device__ void read_u(int tile, uint32_t (&u)[2][8]) const {
+  /// The warp's part of a tile whose rows are `step` elements apart.
+  __device__ void read_pairs(const bf16* start, size_t step, int valid, Pairs& to) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = r0 + lane / 4 + half * 8;
-      const size_t at =
-          (static_cast<size_t>(span.row + tile * kRows + row) * p.value_heads + head) * kDim + c0;
 #pragma unroll
-      for (int n = 0; n < 8; n++)
-        u[half][n] = row < rows(tile)
-                         ? *reinterpret_cast<const uint32_t*>(p.u + at + n * 8 + lane % 4 * 2)
-                         : 0u;
+      for (int n = 0; n < kTiles; n++) {
+        const bf16* from = start + row * step + c0 + n * 8 + lane % 4 * 2;
+        to[half][n] = row < valid ? *reinterpret_cast<const uint32_t*>(from) : 0u;
+      }
     }
   }
-  __device__ void publish_state(const float (&state)[16][4]) const {
+  __device__ void read_u(int tile, Pairs& u) const {
+    const size_t step = static_cast<size_t>(p.value_heads) * kDim;
+    read_pairs(p.u + (span.row + tile * kRows) * step + head * kDim, step, rows(tile), u);
+  }
+  __device__ void read_z(int tile, Pairs& z) const {
+    read_pairs(p.in + (span.row + tile * kRows) * p.width + p.conv_rows + head * kDim, p.width,
+               rows(tile), z);
+  }
+  __device__ void publish_state(const State& state) const {
 #pragma unroll
-    for (int n = 0; n < 16; n++)
+    for (int n = 0; n < 8; n++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
-        *reinterpret_cast<uint32_t*>(s.state + (warp * 16 + lane / 4 + half * 8) * kWide + n * 8 +
+        *reinterpret_cast<uint32_t*>(s.state + (k0 + lane / 4 + half * 8) * kWide + s0 + n * 8 +
                                      lane % 4 * 2) =
             pack(state[n][2 * half], state[n][2 * half + 1]);
   }
   __device__ float* state_at(int n, int half) const {
     const size_t base = (static_cast<size_t>(span.slot) * p.value_heads + head) * kDim;
-    return p.state + (base + warp * 16 + lane / 4 + half * 8) * kDim + n * 8 + lane % 4 * 2;
+    return p.state + (base + k0 + lane / 4 + half * 8) * kDim + s0 + n * 8 + lane % 4 * 2;
   }
 
   /// v += -w S, o = q S.
-  __device__ void apply_state(int buffer, float (&v)[8][4], float (&o)[8][4]) const {
+  __device__ void apply_state(int buffer, Output& v, Output& o) const {
     const Tile<kWide> tq(s.inputs[buffer].q), tw(s.inputs[buffer].w), ts(s.state);
 #pragma unroll
     for (int k = 0; k < kDim; k += 16) {
@@ -287,7 +364,7 @@ struct StateBlock {
       tq.a(aq, r0, k);
       tw.a(aw, r0, k);
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
+      for (int n = 0; n < kTiles / 2; n++) {
         ts.b_rows_k(b, k, c0 + n * 16);
         mma(v[2 * n], aw, b[0], b[1]);
         mma(v[2 * n + 1], aw, b[2], b[3]);
@@ -296,14 +373,14 @@ struct StateBlock {
       }
     }
   }
-  __device__ void publish_v(int buffer, const float (&v)[8][4]) const {
+  __device__ void publish_v(int buffer, const Output& v) const {
     const float last = s.gamma[buffer][kRows - 1];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = r0 + lane / 4 + half * 8;
       const float decay = __expf(last - s.gamma[buffer][row]);
 #pragma unroll
-      for (int n = 0; n < 8; n++) {
+      for (int n = 0; n < kTiles; n++) {
         const int at = row * kWide + c0 + n * 8 + lane % 4 * 2;
         const float a = v[n][2 * half], b = v[n][2 * half + 1];
         *reinterpret_cast<uint32_t*>(s.v + at) = pack(a, b);
@@ -312,19 +389,19 @@ struct StateBlock {
     }
   }
   /// o = e^gamma o + scores v'.
-  __device__ void add_inner(int buffer, float (&o)[8][4]) const {
+  __device__ void add_inner(int buffer, Output& o) const {
     const Tile<kNarrow> tp(s.inputs[buffer].scores);
     const Tile<kWide> tv(s.v);
     const float scale0 = __expf(s.gamma[buffer][r0 + lane / 4]);
     const float scale1 = __expf(s.gamma[buffer][r0 + lane / 4 + 8]);
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+    for (int n = 0; n < kTiles; n++)
       o[n][0] *= scale0, o[n][1] *= scale0, o[n][2] *= scale1, o[n][3] *= scale1;
     for (int j = 0; j <= r0; j += 16) {
       uint32_t a[4], b[4];
       tp.a(a, r0, j);
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
+      for (int n = 0; n < kTiles / 2; n++) {
         tv.b_rows_k(b, j, c0 + n * 16);
         mma(o[2 * n], a, b[0], b[1]);
         mma(o[2 * n + 1], a, b[2], b[3]);
@@ -332,31 +409,31 @@ struct StateBlock {
     }
   }
   /// S = e^(g_last) S + k^T (decayed v').
-  __device__ void update_state(int buffer, float (&state)[16][4]) const {
+  __device__ void update_state(int buffer, State& state) const {
     const Tile<kWide> tk(s.inputs[buffer].k), tv(s.v_decayed);
     const float decay = __expf(s.gamma[buffer][kRows - 1]);
 #pragma unroll
-    for (int n = 0; n < 16; n++)
+    for (int n = 0; n < 8; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++) state[n][i] *= decay;
 #pragma unroll
     for (int t = 0; t < kRows; t += 16) {
       uint32_t a[4], b[4];
-      tk.a_transposed(a, warp * 16, t);
+      tk.a_transposed(a, k0, t);
 #pragma unroll
-      for (int n = 0; n < 8; n++) {
-        tv.b_rows_k(b, t, n * 16);
+      for (int n = 0; n < 4; n++) {
+        tv.b_rows_k(b, t, s0 + n * 16);
         mma(state[2 * n], a, b[0], b[1]);
         mma(state[2 * n + 1], a, b[2], b[3]);
       }
     }
   }
-  __device__ void publish_squares(const float (&o)[8][4]) const {
+  __device__ void publish_squares(const Output& o) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float square = 0;
 #pragma unroll
-      for (int n = 0; n < 8; n++)
+      for (int n = 0; n < kTiles; n++)
         square += o[n][2 * half] * o[n][2 * half] + o[n][2 * half + 1] * o[n][2 * half + 1];
       square += __shfl_xor_sync(~0u, square, 1);
       square += __shfl_xor_sync(~0u, square, 2);
@@ -364,30 +441,30 @@ struct StateBlock {
     }
   }
   /// y = norm(o) * weight * silu(z).
-  __device__ void write(int tile, const float (&o)[8][4]) const {
+  __device__ void write(int tile, const Output& o, const Pairs& z) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = r0 + lane / 4 + half * 8;
       if (row >= rows(tile)) continue;
+      const float total =
+          (s.squares[0][row] + s.squares[1][row]) + (s.squares[2][row] + s.squares[3][row]);
+      const float scale = rsqrtf(total / kDim + p.eps);
       const size_t at = span.row + tile * kRows + row;
-      const float scale = rsqrtf((s.squares[0][row] + s.squares[1][row]) / kDim + p.eps);
-      const bf16* z = p.in + at * p.width + p.conv_rows + head * kDim;
       bf16* y = p.y + (at * p.value_heads + head) * kDim;
 #pragma unroll
-      for (int n = 0; n < 8; n++) {
+      for (int n = 0; n < kTiles; n++) {
         const int col = c0 + n * 8 + lane % 4 * 2;
-        float out[2];
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-          out[e] =
-              o[n][2 * half + e] * scale * __ldg(p.norm + col + e) * silu(to_float(z[col + e]));
-        *reinterpret_cast<uint32_t*>(y + col) = pack(out[0], out[1]);
+        const float2 weight = __ldg(reinterpret_cast<const float2*>(p.norm + col));
+        *reinterpret_cast<uint32_t*>(y + col) =
+            pack(o[n][2 * half] * scale * weight.x * silu(low(z[half][n])),
+                 o[n][2 * half + 1] * scale * weight.y * silu(high(z[half][n])));
       }
     }
   }
 };
 
-__global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kStateThreads, 1)
+    state_kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& s = *reinterpret_cast<StateShared*>(raw);
   pdl_begin();
@@ -395,10 +472,10 @@ __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constan
   const int tiles = (block.span.count + kRows - 1) / kRows;
   const bool fresh = p.batch.positions[block.span.row] == 0;
   block.request_tile(0);
-  float state[16][4] = {};
+  StateBlock::State state = {};
   if (!fresh) {
 #pragma unroll
-    for (int n = 0; n < 16; n++)
+    for (int n = 0; n < 8; n++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const float2 v = *reinterpret_cast<const float2*>(block.state_at(n, half));
@@ -406,7 +483,7 @@ __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constan
       }
   }
   block.publish_state(state);
-  uint32_t u[2][8];
+  StateBlock::Pairs u, z;
   block.read_u(0, u);
   if (threadIdx.x < kRows) s.gamma[0][threadIdx.x] = block.read_gamma(0);
 
@@ -416,12 +493,13 @@ __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constan
     __syncthreads();
     const bool more = tile + 1 < tiles;
     if (more) block.request_tile(tile + 1);
-    float v[8][4], o[8][4] = {};
+    StateBlock::Output v, o = {};
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+    for (int n = 0; n < StateBlock::kTiles; n++)
       v[n][0] = low(u[0][n]), v[n][1] = high(u[0][n]), v[n][2] = low(u[1][n]),
       v[n][3] = high(u[1][n]);
     float next_gamma = 0;
+    block.read_z(tile, z);
     if (more) {
       block.read_u(tile + 1, u);
       if (threadIdx.x < kRows) next_gamma = block.read_gamma(tile + 1);
@@ -435,10 +513,10 @@ __global__ void __launch_bounds__(kThreads, 1) state_kernel(const __grid_constan
     block.publish_state(state);
     if (more && threadIdx.x < kRows) s.gamma[1 - buffer][threadIdx.x] = next_gamma;
     __syncthreads();
-    block.write(tile, o);
+    block.write(tile, o, z);
   }
 #pragma unroll
-  for (int n = 0; n < 16; n++)
+  for (int n = 0; n < 8; n++)
 #pragma unroll
     for (int half = 0; half < 2; half++)
       *reinterpret_cast<float2*>(block.state_at(n, half)) =
@@ -484,8 +562,8 @@ void delta_chunk_state(const DeltaCall& call, const DeltaScratch& scratch) {
   static const bool ready = (allow_shared(state_kernel, sizeof(StateShared)), true);
   (void)ready;
   const Problem p = problem(call, scratch);
-  launch(state_kernel, dim3(p.value_heads, call.batch.span_count), kThreads, sizeof(StateShared),
-         call.stream, p);
+  launch(state_kernel, dim3(p.value_heads, call.batch.span_count), kStateThreads,
+         sizeof(StateShared), call.stream, p);
 }
 
 size_t delta_scratch_bytes(const DeltaNetSpec& s, int64_t tokens, int64_t sequences) {

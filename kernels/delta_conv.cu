@@ -93,33 +93,43 @@ __global__ void __launch_bounds__(kWarps * 32) conv_kernel(const __grid_constant
   }
 
   const float scale = head < p.key_heads ? rsqrtf(static_cast<float>(p.key_dim)) : 1.f;
-#pragma unroll 4
-  for (int row = first; row < first + count; row++) {
-    float x[kC], y[kC], square = 0;
-    load_row<kVector>(in + row * p.width, dim, x);
+  constexpr int kBatch = kVector ? 8 : 1;  // rows requested together
+  for (int base_row = first; base_row < first + count; base_row += kBatch) {
+    float batch[kBatch][kC];
 #pragma unroll
-    for (int i = 0; i < kC; i++) {
-      y[i] = weight[i][kT - 1] * x[i];
+    for (int r = 0; r < kBatch; r++)
+      if (base_row + r < first + count)
+        load_row<kVector>(in + (base_row + r) * p.width, dim, batch[r]);
 #pragma unroll
-      for (int j = 0; j < kT - 1; j++) y[i] = fmaf(weight[i][j], history[j][i], y[i]);
-      y[i] = silu(y[i]);
-      square = fmaf(y[i], y[i], square);
+    for (int r = 0; r < kBatch; r++) {
+      const int row = base_row + r;
+      if (row >= first + count) break;
+      const float* x = batch[r];
+      float y[kC], square = 0;
 #pragma unroll
-      for (int j = 0; j + 1 < kT - 1; j++) history[j][i] = history[j + 1][i];
-      history[kT - 2][i] = x[i];
-    }
-    if (is_key) {
-      const float norm = rsqrtf(warp_sum(square) + 1e-6f) * scale;
+      for (int i = 0; i < kC; i++) {
+        y[i] = weight[i][kT - 1] * x[i];
 #pragma unroll
-      for (int i = 0; i < kC; i++) y[i] *= norm;
-    }
-    bf16* out = p.out + static_cast<size_t>(span.row + row) * p.conv_rows + base;
-    if constexpr (kVector) {
-      *reinterpret_cast<uint2*>(out + L::channel(0)) = {pack(y[0], y[1]), pack(y[2], y[3])};
-    } else {
+        for (int j = 0; j < kT - 1; j++) y[i] = fmaf(weight[i][j], history[j][i], y[i]);
+        y[i] = silu(y[i]);
+        square = fmaf(y[i], y[i], square);
 #pragma unroll
-      for (int i = 0; i < kC; i++)
-        if (L::channel(i) < dim) out[L::channel(i)] = to_bf16(y[i]);
+        for (int j = 0; j + 1 < kT - 1; j++) history[j][i] = history[j + 1][i];
+        history[kT - 2][i] = x[i];
+      }
+      if (is_key) {
+        const float norm = rsqrtf(warp_sum(square) + 1e-6f) * scale;
+#pragma unroll
+        for (int i = 0; i < kC; i++) y[i] *= norm;
+      }
+      bf16* out = p.out + static_cast<size_t>(span.row + row) * p.conv_rows + base;
+      if constexpr (kVector) {
+        *reinterpret_cast<uint2*>(out + L::channel(0)) = {pack(y[0], y[1]), pack(y[2], y[3])};
+      } else {
+#pragma unroll
+        for (int i = 0; i < kC; i++)
+          if (L::channel(i) < dim) out[L::channel(i)] = to_bf16(y[i]);
+      }
     }
   }
 }

@@ -4,7 +4,8 @@
 // Heads of 128 x 128. Two blocks per value head take 64 columns of the state each; the blocks of
 // one key head form a cluster, because they read the same convolution state (which one of them then
 // advances) and because the two halves of a head share the norm of the output. The state moves once
-// each way: all of a block's loads are in flight together.
+// each way: all of a block's loads are in flight together, and before the projection that feeds the
+// step has finished, because a layer's state is older than the last upload or replay.
 #include <cooperative_groups.h>
 
 #include "delta.h"
@@ -33,34 +34,34 @@ struct Problem {
   int64_t width;
 };
 
-/// One channel's convolution, and what its state becomes.
+/// One channel of the convolution: taps and state, then its value and what the state becomes.
 struct Channel {
-  float value, next[kTaps - 1];
-};
-__device__ __forceinline__ Channel convolve(const Problem& p, size_t row, int slot, bool fresh,
-                                            int channel) {
-  const float* state =
-      p.conv_state + (static_cast<size_t>(slot) * p.conv_rows + channel) * (kTaps - 1);
-  const float x = to_float(p.in[row * p.width + channel]);
-  const float4 w = __ldg(reinterpret_cast<const float4*>(p.conv_weight) + channel);
-  float old[kTaps - 1] = {};
-  if (!fresh)
+  float4 weight;
+  float old[kTaps - 1], x, value;
+
+  __device__ __forceinline__ void load(const Problem& p, int slot, bool fresh, int channel) {
+    const float* state =
+        p.conv_state + (static_cast<size_t>(slot) * p.conv_rows + channel) * (kTaps - 1);
+    weight = __ldg(reinterpret_cast<const float4*>(p.conv_weight) + channel);
 #pragma unroll
-    for (int j = 0; j < kTaps - 1; j++) old[j] = state[j];
-  const float sum = fmaf(w.x, old[0], fmaf(w.y, old[1], fmaf(w.z, old[2], w.w * x)));
-  return {silu(sum), {old[1], old[2], x}};
-}
+    for (int j = 0; j < kTaps - 1; j++) old[j] = fresh ? 0.f : state[j];
+  }
+  __device__ __forceinline__ void convolve(const bf16* in) {
+    x = to_float(*in);
+    value =
+        silu(fmaf(weight.x, old[0], fmaf(weight.y, old[1], fmaf(weight.z, old[2], weight.w * x))));
+  }
+};
 __device__ __forceinline__ void advance(const Problem& p, int slot, int channel, const Channel& c) {
   float* state = p.conv_state + (static_cast<size_t>(slot) * p.conv_rows + channel) * (kTaps - 1);
-#pragma unroll
-  for (int j = 0; j < kTaps - 1; j++) state[j] = c.next[j];
+  state[0] = c.old[1], state[1] = c.old[2], state[2] = c.x;
 }
 
 __global__ void __launch_bounds__(kThreads) step_kernel(const __grid_constant__ Problem p) {
   __shared__ float qk[2][kDim], v[kHalf], reduce[3][kThreads / 32];
   __shared__ float4 part[2][kThreads / 32][kHalf / 4];
   __shared__ float square;
-  pdl_begin();
+  pdl_trigger();
   const cg::cluster_group cluster = cg::this_cluster();
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const int half = blockIdx.x, head = blockIdx.y, per_key = p.value_heads / p.key_heads;
@@ -83,9 +84,15 @@ __global__ void __launch_bounds__(kThreads) step_kernel(const __grid_constant__ 
   // q and k: one channel per thread; v: the first 64 threads.
   const int key_channel = (t < kDim ? 0 : p.key_heads * kDim) + key_head * kDim + t % kDim;
   const int v_channel = 2 * p.key_heads * kDim + head * kDim + half * kHalf + t;
-  const Channel key = convolve(p, row, slot, fresh, key_channel);
-  Channel value{};
-  if (t < kHalf) value = convolve(p, row, slot, fresh, v_channel), v[t] = value.value;
+  Channel key{}, value{};
+  key.load(p, slot, fresh, key_channel);
+  if (t < kHalf) value.load(p, slot, fresh, v_channel);
+  pdl_wait();
+  key.convolve(p.in + row * p.width + key_channel);
+  if (t < kHalf) {
+    value.convolve(p.in + row * p.width + v_channel);
+    v[t] = value.value;
+  }
   const bf16* ba = p.in + row * p.width + p.conv_rows + p.value_heads * kDim + head;
   const float beta = sigmoid(to_float(ba[0]));
   const float decay =

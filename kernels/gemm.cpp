@@ -13,15 +13,14 @@ namespace {
 constexpr int64_t kPrefillRows = 8192, kStepRows = 128;
 constexpr int kProposals = 16;
 
-bool splits_k(const cublasLtMatmulAlgo_t& algorithm) {
-  int32_t split = 1;
+/// Whether the sums have a fixed order that no other row has a part in.
+bool reproducible(const cublasLtMatmulAlgo_t& algorithm, bool step) {
   uint32_t reduction = 0;
   size_t written = 0;
-  cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
-                                       sizeof split, &written);
   cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
                                        &reduction, sizeof reduction, &written);
-  return split > 1 || split < 0 || reduction != CUBLASLT_REDUCTION_SCHEME_NONE;
+  return reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
+         (step && reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
 }  // namespace
@@ -72,6 +71,11 @@ const cublasLtMatmulAlgo_t& Gemm::algorithm(const GemmArguments& a) {
   CBENCH_CUDA(cublasLtMatmulPreferenceCreate(&preference));
   CBENCH_CUDA(cublasLtMatmulPreferenceSetAttribute(
       preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+  // Few rows need split-K to fill the GPU: partial sums in the workspace, added in a fixed order.
+  const uint32_t scheme =
+      a.step ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+  CBENCH_CUDA(cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme));
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(kProposals);
   int found = 0;
   const cublasStatus_t status =
@@ -81,14 +85,14 @@ const cublasLtMatmulAlgo_t& Gemm::algorithm(const GemmArguments& a) {
   CBENCH_CUDA(status);
   int skip = choice_;
   for (int i = 0; i < found; i++) {
-    if (proposals[i].state != CUBLAS_STATUS_SUCCESS || splits_k(proposals[i].algo)) continue;
+    if (proposals[i].state != CUBLAS_STATUS_SUCCESS || !reproducible(proposals[i].algo, a.step))
+      continue;
     if (skip-- > 0) continue;
     return algorithms_.emplace(key, proposals[i].algo).first->second;
   }
-  throw EnvironmentError("cublas",
-                         "cuBLASLt offers no algorithm without split-K for a product of " +
-                             std::to_string(a.n) + " x " + std::to_string(a.k) +
-                             "; install cuBLAS 13.0 or later");
+  throw EnvironmentError("cublas", "cuBLASLt offers no reproducible algorithm for a product of " +
+                                       std::to_string(a.n) + " x " + std::to_string(a.k) +
+                                       "; install cuBLAS 13.0 or later");
 }
 
 void Gemm::run(const GemmArguments& a) {

@@ -1,8 +1,9 @@
 // Matrix products of many rows through cuBLASLt, reproducible whatever the batch.
 //
-// One algorithm is chosen per weight shape and kind of call, without split-K and independent of the
-// number of rows, so that a row's result does not depend on what else is in the batch. Shapes that
-// the library's tensor core kernels do not take (odd sizes of test models) run a plain kernel.
+// One algorithm is chosen per weight shape and kind of call, independent of the number of rows and
+// with sums in a fixed order, so that a row's result does not depend on what else is in the batch.
+// Shapes that the library's tensor core kernels do not take (odd sizes of test models) run a plain
+// kernel.
 #pragma once
 
 #include <cstdint>

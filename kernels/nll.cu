@@ -1,15 +1,16 @@
 // Scores and samples of logits rows, near the speed of reading them.
 //
-// score: one block per row, 8 x 16 bytes in flight per thread. The index of the maximum costs one
-// comparison per 32 values: a thread remembers in which of its batches a new maximum came up and
-// looks the place up at the end. x * 0 summed over the row is NaN exactly if a value is not finite.
+// score: one block per row, 4 x 16 bytes in flight per thread while 4 are summed. The index of the
+// maximum costs one comparison per 16 values: a thread remembers in which of its batches a new
+// maximum came up and looks the place up at the end. x * 0 summed over the row is NaN exactly if a
+// value is not finite.
 #include "device.cuh"
 #include "nll.h"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kThreads = 256, kInFlight = 8;
+constexpr int kThreads = 256, kInFlight = 4;
 constexpr float kLog2e = 1.4426950408889634f;
 
 __device__ __forceinline__ float exp2_fast(float v) {
@@ -39,43 +40,60 @@ __device__ __forceinline__ Partial shuffle(const Partial& a, int o) {
           __shfl_xor_sync(~0u, a.check, o), __shfl_xor_sync(~0u, a.index, o)};
 }
 
-/// Rows whose start is 16-byte aligned: float4 loads; kVector = false reads single floats.
+/// Values of one thread's batch; -inf beyond the row.
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads, 4)
-    score_kernel(const float* logits, const int32_t* targets, int vocab, RowScore* scores) {
-  constexpr int kWidth = kVector ? 4 : 1, kBatch = kInFlight * kThreads;
+struct Values {
+  static constexpr int kWidth = kVector ? 4 : 1;
   using Load = std::conditional_t<kVector, float4, float>;
-  __shared__ Partial shared[kThreads / 32];
-  pdl_begin();
-  const float* row = logits + static_cast<size_t>(blockIdx.x) * vocab;
-  const auto* p = reinterpret_cast<const Load*>(row);
-  const int n = vocab / kWidth;
-  Partial mine{-INFINITY, 0, 0, INT32_MAX};
-  int best = -1;
-  for (int i = threadIdx.x; i < n; i += kBatch) {
-    float x[kInFlight][kWidth];
+  float x[kInFlight][kWidth];
+
+  __device__ __forceinline__ void load(const float* row, int i, int n) {
 #pragma unroll
     for (int j = 0; j < kInFlight; j++) {
 #pragma unroll
       for (int e = 0; e < kWidth; e++) x[j][e] = -INFINITY;
-      if (i + j * kThreads < n) *reinterpret_cast<Load*>(x[j]) = __ldcs(p + i + j * kThreads);
+      if (i + j * kThreads < n)
+        *reinterpret_cast<Load*>(x[j]) =
+            __ldcs(reinterpret_cast<const Load*>(row) + i + j * kThreads);
     }
+  }
+};
+
+/// Rows whose start is 16-byte aligned: float4 loads; kVector = false reads single floats. The next
+/// batch is requested before the current one is summed.
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, 4)
+    score_kernel(const float* logits, const int32_t* targets, int vocab, RowScore* scores) {
+  constexpr int kWidth = kVector ? 4 : 1, kBatch = kInFlight * kThreads;
+  __shared__ Partial shared[kThreads / 32];
+  pdl_begin();
+  const float* row = logits + static_cast<size_t>(blockIdx.x) * vocab;
+  const int n = vocab / kWidth;
+  Partial mine{-INFINITY, 0, 0, INT32_MAX};
+  int best = -1;
+  Values<kVector> next;
+  next.load(row, threadIdx.x, n);
+  for (int i = threadIdx.x; i < n; i += kBatch) {
+    const Values<kVector> now = next;
+    next.load(row, i + kBatch, n);
     float most = mine.most;
 #pragma unroll
     for (int j = 0; j < kInFlight; j++)
 #pragma unroll
-      for (int e = 0; e < kWidth; e++) most = fmaxf(most, x[j][e]);
+      for (int e = 0; e < kWidth; e++) most = fmaxf(most, now.x[j][e]);
     if (most > mine.most) best = i;
-    const float base = most == -INFINITY ? 0.f : most * kLog2e;
+    const float base = most == -INFINITY ? 0.f : most;
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < kInFlight; j++)
+    for (int j = 0; j < kInFlight; j++) {
+      const bool inside = i + j * kThreads < n;
 #pragma unroll
       for (int e = 0; e < kWidth; e++) {
-        sum += exp2_fast(fmaf(x[j][e], kLog2e, -base));
-        if (i + j * kThreads < n) mine.check = fmaf(x[j][e], 0.f, mine.check);
+        sum += exp2_fast((now.x[j][e] - base) * kLog2e);
+        if (inside) mine.check = fmaf(now.x[j][e], 0.f, mine.check);
       }
-    mine.sum = mine.sum * exp2_fast(fmaf(mine.most, kLog2e, -base)) + sum;
+    }
+    mine.sum = mine.sum * exp2_fast((mine.most - base) * kLog2e) + sum;
     mine.most = most;
   }
   if (best >= 0) {

@@ -1,8 +1,9 @@
 // The CUDA runtime at a model's true size, with synthetic weights, against ceilings of the same
 // run:
 //   bench_kernels CONFIG.json [--tokens 8192,16384] [--length 2048] [--steps 128] [--seconds 3]
-//                 [--profile] [--choices N]
-// Prints one line per figure: name, median, unit, spread, share of its ceiling.
+//                 [--layers N] [--choices N] [--only decode|scoring]
+// --choices compares that many of cuBLASLt's proposals per shape, each run long enough for the
+// power limit to act. Prints one line per figure: name, median, unit, spread, share of its ceiling.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -39,7 +40,7 @@ struct Options {
   std::vector<int64_t> tokens = {8192, 16384};
   int64_t length = 2048, steps = 128, layers = 0;
   double seconds = 3;
-  bool profile = false;
+  std::string only;  ///< "decode" or "scoring": for a profiler, without ceilings
   int choices = 1;
 };
 
@@ -211,13 +212,16 @@ struct Bench {
     line("sustained GEMM, model's mix, " + std::to_string(rows) + " rows", gemm / 1e12, "TFLOP/s",
          note);
     for (const Product& p : list) {
-      for (int choice = 0; choice < options.choices; choice++) {
+      for (int choice = 0; options.choices > 1 && choice < options.choices; choice++) {
         gemm_runner.set_choice(choice);
         try {
-          const double ms = cuda::median(cuda::time_runs([&] { multiply(p); }, 15, 3, stream()));
+          const double flops_each =
+              2.0 * static_cast<double>(rows * p.n) * static_cast<double>(p.k);
+          const int runs = static_cast<int>(0.25 / (flops_each / 700e12));
+          const double ms =
+              cuda::median(cuda::time_runs([&] { multiply(p); }, runs, runs, stream()));
           line("  " + std::string(p.name) + ", proposal " + std::to_string(choice),
-               2.0 * static_cast<double>(rows * p.n) * static_cast<double>(p.k) / ms / 1e9,
-               "TFLOP/s");
+               flops_each / ms / 1e9, "TFLOP/s");
         } catch (const Error&) {
           break;
         }
@@ -384,9 +388,11 @@ struct Bench {
     std::printf("%s, driver %s, %s\n", ops->device_name().c_str(),
                 nvml ? nvml->driver().c_str() : "?", options.config.c_str());
     if (nvml) line("idle power", nvml->power(), "W");
-    bandwidth();
-    scores();
-    sustained_gemm(8192);
+    if (options.only.empty()) {
+      bandwidth();
+      scores();
+      sustained_gemm(8192);
+    }
     const int64_t most = *std::max_element(options.tokens.begin(), options.tokens.end());
     const int64_t sequences = std::max<int64_t>(64, (most + options.length - 1) / options.length);
     const Capacity capacity{.tokens = most,
@@ -405,9 +411,10 @@ struct Bench {
       if (const auto bytes = ops->arena().report().live[static_cast<size_t>(i)])
         line(std::string("  ") + category_name(static_cast<Category>(i)),
              static_cast<double>(bytes) / 1e6, "MB");
-    decode(model);
-    for (const int64_t tokens : options.tokens) scoring(model, tokens, logits);
-    batched(model);
+    if (options.only != "scoring") decode(model);
+    if (options.only != "decode")
+      for (const int64_t tokens : options.tokens) scoring(model, tokens, logits);
+    if (options.only.empty()) batched(model);
     return 0;
   }
 };
@@ -425,8 +432,6 @@ int run_main(int argc, char** argv) {
     const std::string arg = argv[i];
     if (arg[0] != '-') {
       bench.options.config = arg;
-    } else if (arg == "--profile") {
-      bench.options.profile = true;
     } else if (i + 1 < argc) {
       const char* value = argv[++i];
       if (arg == "--tokens") bench.options.tokens = numbers(value);
@@ -434,6 +439,7 @@ int run_main(int argc, char** argv) {
       if (arg == "--steps") bench.options.steps = std::atoll(value);
       if (arg == "--layers") bench.options.layers = std::atoll(value);
       if (arg == "--seconds") bench.options.seconds = std::atof(value);
+      if (arg == "--only") bench.options.only = value;
       if (arg == "--choices") bench.options.choices = std::atoi(value);
     }
   }

@@ -16,12 +16,16 @@
 namespace cbench::testing {
 namespace {
 
-// BF16 activations against fp32 ones through a few layers of random weights.
-constexpr double kGoldenTolerance = 3e-2;
-
-const char* const kFolders[] = {"qwen3_5_tied",      "qwen3_5_untied",     "qwen3_5_shapes",
-                                "qwen3_5_wide",      "qwen3_5_multimodal", "llama_tied",
-                                "llama_untied_bias", "llama_rope_llama3",  "qwen3_dense"};
+/// A checkpoint, and how far transformers 5.24 in BF16 (torch 2.15, CPU, eager) is from itself in
+/// fp32: the largest relative error of a sequence's logits. We must stay within twice that.
+struct Checkpoint {
+  const char* folder;
+  double transformers_bf16;
+};
+const Checkpoint kCheckpoints[] = {
+    {"qwen3_5_tied", 9.6e-2},      {"qwen3_5_untied", 5.1e-2},     {"qwen3_5_shapes", 3.5e-2},
+    {"qwen3_5_wide", 3.2e-2},      {"qwen3_5_multimodal", 1.1e-1}, {"llama_tied", 2.0e-2},
+    {"llama_untied_bias", 1.8e-2}, {"llama_rope_llama3", 1.9e-2},  {"qwen3_dense", 1.7e-2}};
 constexpr Capacity kCapacity{
     .tokens = 512, .sequences = 8, .slots = 8, .max_length = 256, .logits_rows = 512};
 
@@ -98,16 +102,15 @@ struct GoldenFile {
   }
 };
 
-class GpuGolden : public ::testing::TestWithParam<const char*> {};
+class GpuGolden : public ::testing::TestWithParam<Checkpoint> {};
 
 TEST_P(GpuGolden, PrefillAndSteps) {
   SKIP_WITHOUT_GPU();
-  const GoldenFile golden(GetParam());
-  GpuModel gpu(GetParam());
+  const GoldenFile golden(GetParam().folder);
+  GpuModel gpu(GetParam().folder);
   ASSERT_FALSE(golden.sequences.empty());
-  double prefill = 0, steps = 0;
+  double prefill = 0, steps = 0, between = 0;
   for (const Sequence& s : golden.sequences) {
-    const auto vocab = static_cast<size_t>(gpu.config.vocab);
     const auto whole = gpu.run({{0, 0, s.ids}});
     prefill = std::max(prefill, distance(whole, s.logits));
     std::vector<float> stepped;
@@ -116,17 +119,20 @@ TEST_P(GpuGolden, PrefillAndSteps) {
       stepped.insert(stepped.end(), row.begin(), row.end());
     }
     steps = std::max(steps, distance(stepped, std::span(s.logits).first(stepped.size())));
-    EXPECT_EQ(stepped.size() % vocab, 0u);
+    between = std::max(between, distance(stepped, std::span(whole).first(stepped.size())));
   }
-  std::printf("%s: relative error prefill %.2e, steps %.2e\n", GetParam(), prefill, steps);
-  EXPECT_LT(prefill, kGoldenTolerance);
-  EXPECT_LT(steps, kGoldenTolerance);
+  std::printf("%s: relative error prefill %.2e, steps %.2e, between them %.2e\n", GetParam().folder,
+              prefill, steps, between);
+  const double tolerance = 2 * GetParam().transformers_bf16;
+  EXPECT_LT(prefill, tolerance);
+  EXPECT_LT(steps, tolerance);
+  EXPECT_LT(between, tolerance);
 }
 
 TEST_P(GpuGolden, PackedEqualsAloneBitForBit) {
   SKIP_WITHOUT_GPU();
-  const GoldenFile golden(GetParam());
-  GpuModel gpu(GetParam());
+  const GoldenFile golden(GetParam().folder);
+  GpuModel gpu(GetParam().folder);
   std::vector<GpuModel::Piece> pieces;
   for (size_t i = 0; i < golden.sequences.size(); i++)
     if (golden.sequences[i].ids.size() > 1)
@@ -144,8 +150,8 @@ TEST_P(GpuGolden, PackedEqualsAloneBitForBit) {
 
 TEST_P(GpuGolden, GreedyIds) {
   SKIP_WITHOUT_GPU();
-  const GoldenFile golden(GetParam());
-  GpuModel gpu(GetParam());
+  const GoldenFile golden(GetParam().folder);
+  GpuModel gpu(GetParam().folder);
   const auto vocab = static_cast<ptrdiff_t>(gpu.config.vocab);
   const auto logits = gpu.run({{2, 0, golden.prompt}});
   const auto last = logits.end() - vocab;
@@ -160,7 +166,7 @@ TEST_P(GpuGolden, GreedyIds) {
                         });
     size_t same = 0;
     while (same < ids.size() && ids[same] == golden.greedy[same]) same++;
-    std::printf("%s: %zu of %zu greedy ids as in fp32\n", GetParam(), same, ids.size());
+    std::printf("%s: %zu of %zu greedy ids as in fp32\n", GetParam().folder, same, ids.size());
     EXPECT_GE(same, 4u) << "BF16 may leave the fp32 path at a close call, not at once";
   }
   // forward + argmax give the recorded step's ids.
@@ -248,21 +254,31 @@ TEST(GpuPlugin, DequantizeAloneServesEveryOp) {
       GpuModel plain(folder), plugged(folder);
       plugged.bind(std::make_unique<PluginSource>(plugged.side.ops(), plugged.store, transform));
       EXPECT_EQ(plugged.run({{0, 0, ids}}), plain.run({{0, 0, ids}})) << folder;
-      std::vector<int32_t> a, b;
-      const auto record = [](std::vector<int32_t>& to) {
-        return [&to](int32_t id) {
-          to.push_back(id);
-          return true;
-        };
-      };
-      plain.model->generate(0, ids[0], static_cast<int32_t>(ids.size()), 5, record(a));
-      plugged.model->generate(0, ids[0], static_cast<int32_t>(ids.size()), 5, record(b));
-      EXPECT_EQ(a, b) << folder;
+      // A step through the plugin rounds the normalized row, the fused one does not.
+      const auto next = static_cast<int32_t>(ids.size());
+      const std::span<const int32_t> one(ids.data(), 1);
+      EXPECT_LT(distance(plugged.run({{0, next, one}}), plain.run({{0, next, one}})), 0.1)
+          << folder;
+      // A recorded step finds its embedding row without knowing it on the host.
+      std::vector<int32_t> recorded, forwarded;
+      plugged.model->generate(0, ids[0], next + 1, 5, [&](int32_t id) {
+        recorded.push_back(id);
+        return true;
+      });
+      plugged.run({{1, 0, ids}});
+      plugged.run({{1, next, one}});
+      int32_t id = ids[0];
+      for (int32_t i = 0; i < 5; i++) {
+        const auto row = plugged.run({{1, next + 1 + i, {&id, 1}}});
+        id = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+        forwarded.push_back(id);
+      }
+      EXPECT_EQ(recorded, forwarded) << folder;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuGolden, ::testing::ValuesIn(kFolders),
-                         [](const auto& shape) { return std::string(shape.param); });
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuGolden, ::testing::ValuesIn(kCheckpoints),
+                         [](const auto& shape) { return std::string(shape.param.folder); });
 
 }  // namespace
 }  // namespace cbench::testing

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Builds and runs every GPU test, the sanitizer pass and the benches on a machine with an H100 or H200,
+# and prints one table.
+#   scripts/gpu_check.sh [--build DIR] [--out DIR] [--binaries DIR] [--skip-sanitizer] [--quick]
+# --binaries DIR takes test_kernels and bench_kernels from there instead of building them.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$root/build/gpu out=/tmp/gpu_check binaries="" sanitizer=1 quick=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --build) build=$2; shift ;;
+    --out) out=$2; shift ;;
+    --binaries) binaries=$2; shift ;;
+    --skip-sanitizer) sanitizer=0 ;;
+    --quick) quick=1 ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+mkdir -p "$out"
+: > "$out/table"
+failures=0
+# row NAME LOG COMMAND...: runs it, keeps the log, adds a line to the table.
+row() {
+  local name=$1 log=$out/$2; shift 2
+  local start=$SECONDS status
+  "$@" > "$log" 2>&1; status=$?
+  [ $status -ne 0 ] && failures=$((failures + 1))
+  printf '%-28s %-8s %4ds  %s\n' "$name" "$([ $status -eq 0 ] && echo ok || echo "FAIL $status")" \
+    $((SECONDS - start)) "$(grep -E 'PASSED|FAILED  \]|ERROR SUMMARY|tests ran' "$log" | tail -1)" >> "$out/table"
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.used,clocks.sm,power.draw --format=csv,noheader \
+  || { echo "no usable NVIDIA driver on this machine" >&2; exit 3; }
+if [ -z "$binaries" ]; then
+  generator=(); command -v ninja > /dev/null && generator=(-G Ninja)
+  cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCBENCH_CUDA=ON \
+    > "$out/configure.log" 2>&1 \
+    && cmake --build "$build" -j --target test_kernels bench_kernels > "$out/build.log" 2>&1 \
+    || { tail -20 "$out/configure.log" "$out/build.log"; echo "the build failed" >&2; exit 3; }
+  tests=$build/tests/test_kernels bench=$build/tests/bench/bench_kernels
+else
+  tests=$binaries/test_kernels bench=$binaries/bench_kernels
+fi
+
+row "GPU tests" tests.log "$tests" --gtest_brief=0
+if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
+  # One shape of everything: the tools are 10 to 100 times slower.
+  few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256:*4q2kv32:*6q2kv80:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
+  for tool in memcheck racecheck initcheck; do
+    row "compute-sanitizer $tool" $tool.log timeout 240 compute-sanitizer --tool $tool \
+      --error-exitcode 9 "$tests" --gtest_filter="$few"
+  done
+fi
+flags=(); [ $quick = 1 ] && flags=(--seconds 1 --tokens 8192 --steps 64)
+for config in "$root"/tasks/configs/qwen3.8-27b.json; do
+  row "bench $(basename "$config" .json)" "bench-$(basename "$config" .json).log" "$bench" "$config" "${flags[@]}"
+  cat "$out/bench-$(basename "$config" .json).log"
+done
+echo; cat "$out/table"
+exit $((failures > 0))
