@@ -349,6 +349,7 @@ TEST(Download, WrongSizes) {
 TEST(Download, EndlessAndSlowBodiesEnd) {
   Rig rig;
   rig.hub.add("a.bin", "hello", true);
+  rig.options.http.stall_seconds = 0.3;
   rig.options.http.retry_waits = {1};
   rig.hub.before = [&](const FakeRequest& request) {
     if (!is_file_request(request)) return usual();

@@ -270,13 +270,13 @@ FakeReply FakeHub::answer(const FakeRequest& request) {
 
 FakeReply FakeHub::tree(const FakeRequest& request) const {
   size_t from = 0;
-  if (const size_t at = request.query.find("cursor="); at != std::string::npos) {
-    from = std::stoul(request.query.substr(at + 7));
+  if (const size_t mark = request.query.find("cursor="); mark != std::string::npos) {
+    from = std::stoul(request.query.substr(mark + 7));
   }
   std::string body = "[";
-  size_t index = 0;
-  for (const auto& [path, file] : files) {
-    if (index++ < from || index > from + page_size) continue;
+  auto at = std::next(files.begin(), static_cast<std::ptrdiff_t>(std::min(from, files.size())));
+  for (size_t n = 0; n < page_size && at != files.end(); ++n, ++at) {
+    const auto& [path, file] = *at;
     if (body.size() > 1) body += ",";
     const std::string size = std::to_string(file.content.size());
     const std::string hash = file.lfs ? sha256_hex(file.content) : git_sha1(file.content);

@@ -77,7 +77,6 @@ class FakeHub {
   FakeReply answer(const FakeRequest& request);
   void add(const std::string& path, const std::string& content, bool lfs);
 
-  FakeServer server;
   std::string repo = "org/name";
   std::string type = "models";
   std::string sha = std::string(40, 'a');
@@ -85,6 +84,7 @@ class FakeHub {
   size_t page_size = 1000;
   /// Asked first; a reply with status 0 means: go on as usual.
   std::function<FakeReply(const FakeRequest&)> before;
+  FakeServer server;  // last: it stops before what its answers need goes
 
  private:
   FakeReply tree(const FakeRequest& request) const;
