@@ -2,7 +2,7 @@
 // per piece and group of query heads that share a kv head; a second kernel joins the pieces.
 //
 // A block normalizes and rotates its queries itself, and the block with the newest position its
-// key, which (in a step) it also appends to the cache. Each of 8 warps takes 8 positions: all its
+// key, which (in a step) it also appends to the cache. Each of 16 warps takes 4 positions: all its
 // keys and values are requested at once, in a step even before the projection that feeds it has
 // finished: what the cache holds of earlier positions is older than the last upload or replay.
 // Softmax is local to the warp and joined in warp order. Nothing depends on the grid, so a row's
@@ -16,7 +16,7 @@
 namespace cbench::cuda {
 namespace {
 
-constexpr int kWarps = 8, kPerWarp = kDecodeSplit / kWarps, kMaxGroup = 8;
+constexpr int kWarps = 16, kPerWarp = kDecodeSplit / kWarps, kMaxGroup = 8;
 
 struct Problem {
   const bf16* qkv;
@@ -97,11 +97,11 @@ struct SplitShared {
   static constexpr int kMaxDim = 32 * kDims;
   float out[kWarps][kGroup][kMaxDim];  // also the scratch of prepare_head
   bf16 q[kGroup][kMaxDim], k[kMaxDim], v[kMaxDim];
-  float top[kWarps][kGroup], sum[kWarps][kGroup];
+  float top[kWarps][kGroup], sum[kWarps][kGroup], weight[kWarps][kGroup];
 };
 
 template <int kDims, int kGroup>
-__global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& shared = *reinterpret_cast<SplitShared<kDims, kGroup>*>(raw);
   pdl_trigger();
@@ -165,6 +165,9 @@ __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constan
     q[g].clear();
     if (active && g < group) q[g].load(&shared.q[g][dim]);
   }
+  const auto piece_of = [&](int g) {
+    return (static_cast<size_t>(blockIdx.z) * p.query_heads + head0 + g) * p.splits + split;
+  };
   float score[kGroup][kPerWarp];
 #pragma unroll
   for (int t = 0; t < kPerWarp; t++) {
@@ -199,21 +202,26 @@ __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constan
       for (int i = 0; i < kDims; i++) shared.out[warp][g][dim + i] = out[i];
   }
   __syncthreads();
-  for (int at = threadIdx.x; at < group * d; at += kWarps * 32) {
-    const int g = at / d, i = at % d;
-    float top = -INFINITY, total = 0, value = 0;
+  if (threadIdx.x < group) {
+    const int g = threadIdx.x;
+    float top = -INFINITY, total = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; w++) top = fmaxf(top, shared.top[w][g]);
 #pragma unroll
     for (int w = 0; w < kWarps; w++) {
       const float weight = __expf(shared.top[w][g] - top);  // 0 for a warp beyond the context
+      shared.weight[w][g] = weight;
       total = fmaf(weight, shared.sum[w][g], total);
-      value = fmaf(weight, shared.out[w][g][i], value);
     }
-    const size_t piece =
-        (static_cast<size_t>(blockIdx.z) * p.query_heads + head0 + g) * p.splits + split;
-    p.part[piece * d + i] = value;
-    if (i == 0) p.norm[piece] = make_float2(top, total);
+    p.norm[piece_of(g)] = make_float2(top, total);
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < group * d; at += kWarps * 32) {
+    const int g = at / d, i = at % d;
+    float value = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) value = fmaf(shared.weight[w][g], shared.out[w][g][i], value);
+    p.part[piece_of(g) * d + i] = value;
   }
 }
 

@@ -49,8 +49,13 @@ __device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_s
 
 // --- prepare ----------------------------------------------------------------------
 struct PrepareShared {
-  bf16 q[kRows * kWide], k[kRows * kWide], v[kRows * kWide];
-  bf16 tw[kRows * kNarrow], tu[kRows * kNarrow];
+  union {  // q is used up when T is there
+    bf16 q[kRows * kWide];
+    struct {
+      bf16 tw[kRows * kNarrow], tu[kRows * kNarrow];
+    };
+  };
+  bf16 k[kRows * kWide], v[kRows * kWide];
   float a[kRows][kRows + 4];
   float gamma[kRows], beta[kRows];
 };
@@ -213,11 +218,39 @@ __device__ void invert(PrepareShared& s) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_constant__ Problem p) {
+/// to [rows, kDim] = t x; a warp takes 16 rows x 64 columns, and t is lower triangular.
+__device__ void apply_inverse(const bf16* t, const bf16* x, int rows, bf16* to, size_t step) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int r0 = warp % 4 * 16, c0 = warp / 4 * 64;
+  const Tile<kNarrow> tt(t);
+  const Tile<kWide> tx(x);
+  float out[8][4] = {};
+  for (int j = 0; j <= r0; j += 16) {
+    uint32_t a[4], b[4];
+    tt.a(a, r0, j);
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+      tx.b_rows_k(b, j, c0 + n * 16);
+      mma(out[2 * n], a, b[0], b[1]);
+      mma(out[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = r0 + lane / 4 + half * 8;
+    if (row >= rows) continue;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+      *reinterpret_cast<uint32_t*>(to + row * step + c0 + n * 8 + lane % 4 * 2) =
+          pack(out[n][2 * half], out[n][2 * half + 1]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& s = *reinterpret_cast<PrepareShared*>(raw);
   pdl_begin();
-  const int head = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int head = blockIdx.x;
   const RowTile tile = p.batch.tiles[blockIdx.y];
   const SpanInfo span = p.batch.spans[tile.span];
   const int row0 = span.row + tile.offset, rows = min(kRows, span.count - tile.offset);
@@ -227,7 +260,7 @@ __global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_const
   request<kDim>(s.k, conv + (p.key_heads + key_head) * kDim, p.conv_rows, rows);
   request<kDim>(s.v, conv + (2 * p.key_heads + head) * kDim, p.conv_rows, rows);
   copy_commit();
-  if (warp == 0) gates(p, s, row0, rows, head);
+  if (threadIdx.x < 32) gates(p, s, row0, rows, head);
   copy_wait<0>();
   __syncthreads();
   pair_products(
@@ -236,37 +269,9 @@ __global__ void __launch_bounds__(kThreads, 2) prepare_kernel(const __grid_const
   invert(s);
   __syncthreads();
 
-  // -w = tw k, u = tu v: a warp takes 16 rows x 64 columns; T is lower triangular.
-  const int r0 = warp % 4 * 16, c0 = warp / 4 * 64;
-  const Tile<kNarrow> tw(s.tw), tu(s.tu);
-  const Tile<kWide> tk(s.k), tv(s.v);
-  float w[8][4] = {}, u[8][4] = {};
-  for (int j = 0; j <= r0; j += 16) {
-    uint32_t aw[4], au[4], b[4];
-    tw.a(aw, r0, j);
-    tu.a(au, r0, j);
-#pragma unroll
-    for (int n = 0; n < 4; n++) {
-      tk.b_rows_k(b, j, c0 + n * 16);
-      mma(w[2 * n], aw, b[0], b[1]);
-      mma(w[2 * n + 1], aw, b[2], b[3]);
-      tv.b_rows_k(b, j, c0 + n * 16);
-      mma(u[2 * n], au, b[0], b[1]);
-      mma(u[2 * n + 1], au, b[2], b[3]);
-    }
-  }
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int row = r0 + lane / 4 + half * 8;
-    if (row >= rows) continue;
-    const size_t at = (static_cast<size_t>(row0 + row) * p.value_heads + head) * kDim + c0;
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-      const size_t col = at + n * 8 + lane % 4 * 2;
-      *reinterpret_cast<uint32_t*>(p.minus_w + col) = pack(w[n][2 * half], w[n][2 * half + 1]);
-      *reinterpret_cast<uint32_t*>(p.u + col) = pack(u[n][2 * half], u[n][2 * half + 1]);
-    }
-  }
+  const size_t step = static_cast<size_t>(p.value_heads) * kDim;
+  apply_inverse(s.tw, s.k, rows, p.minus_w + row0 * step + head * kDim, step);
+  apply_inverse(s.tu, s.v, rows, p.u + row0 * step + head * kDim, step);
 }
 
 // --- state ----------------------------------------------------------------------

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWarps * 32) conv_kernel(const __grid_constant
   }
 
   const float scale = head < p.key_heads ? rsqrtf(static_cast<float>(p.key_dim)) : 1.f;
-  constexpr int kBatch = kVector ? 8 : 1;  // rows requested together
+  constexpr int kBatch = kVector ? 4 : 1;  // rows requested together
   for (int base_row = first; base_row < first + count; base_row += kBatch) {
     float batch[kBatch][kC];
 #pragma unroll

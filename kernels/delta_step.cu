@@ -6,6 +6,8 @@
 // advances) and because the two halves of a head share the norm of the output. The state moves once
 // each way: all of a block's loads are in flight together, and before the projection that feeds the
 // step has finished, because a layer's state is older than the last upload or replay.
+#include <utility>
+
 #include <cooperative_groups.h>
 
 #include "delta.h"
@@ -60,9 +62,11 @@ __device__ __forceinline__ void advance(const Problem& p, int slot, int channel,
 __global__ void __launch_bounds__(kThreads) step_kernel(const __grid_constant__ Problem p) {
   __shared__ float qk[2][kDim], v[kHalf], reduce[3][kThreads / 32];
   __shared__ float4 part[2][kThreads / 32][kHalf / 4];
-  __shared__ float square;
+  __shared__ float squares[2];  // of both halves of the head
   pdl_trigger();
   const cg::cluster_group cluster = cg::this_cluster();
+  const unsigned rank = cluster.block_rank();
+  auto started = cluster.barrier_arrive();  // before one block writes to another's shared memory
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const int half = blockIdx.x, head = blockIdx.y, per_key = p.value_heads / p.key_heads;
   const int key_head = head / per_key;
@@ -148,19 +152,17 @@ __global__ void __launch_bounds__(kThreads) step_kernel(const __grid_constant__ 
   float4 o = make_float4(fmaf(key_query, d.x, decay * sq.x), fmaf(key_query, d.y, decay * sq.y),
                          fmaf(key_query, d.z, decay * sq.z), fmaf(key_query, d.w, decay * sq.w));
 
-  // Norm over both halves.
+  // Norm over both halves: each block tells both its sum.
+  cluster.barrier_wait(std::move(started));
   if (warp == 0) {
     const float sum = warp_sum(lane < 16 ? (o.x * o.x + o.y * o.y) + (o.z * o.z + o.w * o.w) : 0.f);
-    if (lane == 0) square = sum;
+    if (lane < 2) *cluster.map_shared_rank(&squares[half], (rank & ~1u) + lane) = sum;
   }
   cluster.sync();  // also: every block of the key head has read the convolution state
-  const unsigned rank = cluster.block_rank();
-  const float left = *cluster.map_shared_rank(&square, rank & ~1u);
-  const float right = *cluster.map_shared_rank(&square, rank | 1u);
   if (rank == 0) advance(p, slot, key_channel, key);
   if (t < kHalf) advance(p, slot, v_channel, value);
   if (t < 16) {
-    const float scale = rsqrtf((left + right) / kDim + p.eps);
+    const float scale = rsqrtf((squares[0] + squares[1]) / kDim + p.eps);
     const int col = half * kHalf + quad * 4;
     const bf16* z = p.in + row * p.width + p.conv_rows + head * kDim + col;
     const float4 w = __ldg(reinterpret_cast<const float4*>(p.norm + col));
@@ -169,7 +171,6 @@ __global__ void __launch_bounds__(kThreads) step_kernel(const __grid_constant__ 
     *reinterpret_cast<uint2*>(p.y + (row * p.value_heads + head) * kDim + col) = {pack(o.x, o.y),
                                                                                   pack(o.z, o.w)};
   }
-  cluster.sync();  // no block leaves while its partner reads its shared memory
 }
 
 }  // namespace
