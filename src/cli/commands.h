@@ -21,6 +21,9 @@ void add_run(CLI::App& app, int& exit_code);
 void add_status(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_pack(CLI::App& app, int& exit_code);
+void add_version(CLI::App& app, int& exit_code);
+void add_baseline_agent(CLI::App& app, int& exit_code);
 void add_completion(CLI::App& app, int& exit_code);
 
 }  // namespace cbench

@@ -57,8 +57,10 @@ Target resolve_target(const std::string& path) {
     return target;
   }
   if (!fs::is_directory(plain)) {
-    throw UsageError("no_package", path + " is no directory; give a package directory, a saved version "
-                                          "(RUN/versions/v3) or a run");
+    throw UsageError("no_package",
+                     path +
+                         " is no directory; give a package directory, a saved version "
+                         "(RUN/versions/v3) or a run");
   }
   target.package = plain.string();
   return target;
