@@ -24,9 +24,9 @@ namespace {
 constexpr int kEngineSocket = 3;      // descriptor number inside the box
 constexpr double kExitGrace = 10;     // seconds for a polite end
 constexpr size_t kTailBytes = 8192;   // of the engine's log kept for messages
-/// Growth of allocator pools and library scratch that no arena accounts for. Small against any limit
-/// worth having; measured over the fixtures in docs/engine-protocol.md.
-constexpr int64_t kUnexplainedAllowance = int64_t{512} << 10;
+/// Growth of the C library's heap that no arena accounts for: 0.3 to 0.9 MiB over a whole verify of the tiny
+/// model (docs/engine-protocol.md).
+constexpr int64_t kUnexplainedAllowance = int64_t{1} << 20;
 
 /// A codeword from the other side, made safe to print and to compare.
 std::string safe_code(const Json& head) {

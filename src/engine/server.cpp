@@ -98,7 +98,8 @@ class Server {
         parse_model_config(json_string(head, "config", "hello"), "config.json of the task");
     capacity_ = capacity_of(head);
     ops_ = options_.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
-    warm_up();
+    ops_->warm_up();
+    ::malloc_trim(0);
     channel_.send({{"type", "warm"}, {"device", ops_->device_name()}});
     if (channel_.receive(kForEver).type() != "load") throw UsageError("protocol", "expected load");
 
@@ -112,6 +113,7 @@ class Server {
                                                 plugin_.get());
     model_ = std::make_unique<Model>(*ops_, config, *weights_, capacity_);
     ops_->synchronize();
+    ops_->arena().freeze();
     vocab_ = config.vocab;
     logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
     logits_ = SharedLogits::open_host(hello.fd, 2 * logits_bytes_);
@@ -119,19 +121,6 @@ class Server {
     channel_.send({{"type", "ready"},
                    {"vocab", vocab_},
                    {"storage", storage_json(ops_->arena().report())}});
-  }
-
-  /// Makes the libraries allocate what they keep (threads, generated code) before the baseline.
-  void warm_up() {
-    constexpr int64_t kRows = 64;
-    Arena& arena = ops_->arena();
-    const auto size = static_cast<size_t>(kRows * kRows * 4);
-    void* a = arena.allocate(size, Category::kWorkspace, "warm-up");
-    void* b = arena.allocate(size, Category::kWorkspace, "warm-up");
-    ops_->zero(a, size);
-    ops_->synchronize();
-    arena.release(a);
-    arena.release(b);
   }
 
   /// The manifest may name only matrices that the model has.
