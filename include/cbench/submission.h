@@ -1,24 +1,24 @@
 /* cbench submission ABI, version 1.
  *
- * A package brings its compressed matrices to the runtime through this C interface. The runtime owns
- * the graph (norms, rotary embedding, attention, recurrences, routing, caches, sampling); a matrix is
- * the plugin's business as soon as it is not stored as BF16. The plugin is a shared object that
- * exports one function:
+ * A package brings its compressed matrices to the runtime through this C interface. The runtime
+ * owns the graph (norms, rotary embedding, attention, recurrences, routing, caches, sampling); a
+ * matrix is the plugin's business as soon as it is not stored as BF16. The plugin is a shared
+ * object that exports one function:
  *
  *     const cb_plugin* cbench_plugin(uint32_t host_abi);
  *
  * It returns a table that lives as long as the process, or NULL if it cannot serve that ABI. With
- * only `load` and `dequantize` everything works: the runtime dequantizes panels of rows into transient
- * workspace and calls the GEMM library. `matmul`, `experts`, `transform` and `embed` are optional and
- * make decoding fast.
+ * only `load` and `dequantize` everything works: the runtime dequantizes panels of rows into
+ * transient workspace and calls the GEMM library. `matmul`, `experts`, `transform` and `embed` are
+ * optional and make decoding fast.
  *
  * Rules
- *  - A matrix W has `rows` outputs and `cols` inputs, row major; y = W x. Mixture-of-experts weights
- *    have `experts` such matrices; elsewhere `experts` is 1.
+ *  - A matrix W has `rows` outputs and `cols` inputs, row major; y = W x. Mixture-of-experts
+ * weights have `experts` such matrices; elsewhere `experts` is 1.
  *  - All pointers handed to and expected from the plugin are device pointers on CUDA, host pointers
- *    on the CPU. Memory that stays must come from cb_host.alloc: it is counted as model storage. What
- *    the process holds and nobody declared counts as model storage as well; pinned and managed memory
- *    is refused.
+ *    on the CPU. Memory that stays must come from cb_host.alloc: it is counted as model storage.
+ * What the process holds and nobody declared counts as model storage as well; pinned and managed
+ * memory is refused.
  *  - Activations `x` and `y` have the type cb_host.activation: CB_F32 on the CPU, CB_BF16 on CUDA.
  *  - On CUDA every call enqueues its work on the given stream and returns; no synchronization, no
  *    allocation, no host read inside matmul, experts, transform, embed and dequantize: they are
@@ -85,8 +85,8 @@ typedef struct cb_matrix {
   const char* params; /* the manifest's parameters of this matrix's format, as JSON text */
 } cb_matrix;
 
-/* Offered by the harness; valid until close(). It grows only at its end: check `size` before using a
- * field that a later version added. */
+/* Offered by the harness; valid until close(). It grows only at its end: check `size` before using
+ * a field that a later version added. */
 typedef struct cb_host {
   uint32_t abi, size;
   int32_t device;          /* CB_DEVICE_CPU or CB_DEVICE_CUDA */
@@ -94,12 +94,13 @@ typedef struct cb_host {
   int32_t multiprocessors; /* CUDA: SM count (a packing may depend on it); CPU: threads to use */
   int32_t activation;      /* CB_F32 or CB_BF16: type of x and y */
   void* ctx;
-  /* Resident memory, 256-byte aligned, zeroed, counted, living until close(). NULL when there is none
-   * left. `what` names it in the storage report. Only during open() and load(). */
+  /* Resident memory, 256-byte aligned, zeroed, counted, living until close(). NULL when there is
+   * none left. `what` names it in the storage report. Only during open() and load(). */
   void* (*alloc)(void* ctx, size_t bytes, const char* what);
   /* Finds a stored tensor. CB_OK, or CB_ERROR if the package has none of that name. */
   int (*find)(void* ctx, const char* tensor, cb_tensor* out);
-  /* Copies bytes [offset, offset + n) of a stored tensor to device memory (host memory on the CPU). */
+  /* Copies bytes [offset, offset + n) of a stored tensor to device memory (host memory on the CPU).
+   */
   int (*read)(void* ctx, const cb_tensor* tensor, uint64_t offset, uint64_t n, void* to);
   /* The same bytes to host memory, for small metadata, on any device. */
   int (*read_host)(void* ctx, const cb_tensor* tensor, uint64_t offset, uint64_t n, void* to);
@@ -114,7 +115,8 @@ typedef struct cb_plugin {
   int (*open)(const cb_host* host, void** self);
   void (*close)(void* self);
 
-  /* Prepares one matrix: reads its tensors, allocates, repacks. `m` is passed to the calls below. */
+  /* Prepares one matrix: reads its tensors, allocates, repacks. `m` is passed to the calls below.
+   */
   int (*load)(void* self, const cb_matrix* matrix, void** m);
 
   /* Rows [row, row + rows) of expert `expert` as BF16, row major [rows, cols]. If `transform` is
@@ -125,9 +127,9 @@ typedef struct cb_plugin {
   /* Optional. Transient bytes that matmul or experts need for `tokens` tokens. */
   size_t (*workspace)(void* m, int64_t tokens);
 
-  /* Optional. x_out = T x for each token, both [tokens, cols]: e.g. a rotation that the stored weights
-   * already contain on their input side. Used before a GEMM on dequantized rows; matmul and experts
-   * take the untransformed x. */
+  /* Optional. x_out = T x for each token, both [tokens, cols]: e.g. a rotation that the stored
+   * weights already contain on their input side. Used before a GEMM on dequantized rows; matmul and
+   * experts take the untransformed x. */
   int (*transform)(void* m, const void* x, int64_t tokens, void* x_out, cb_stream stream);
 
   /* Optional. y[t, :] = W x[t, :]; x [tokens, cols], y [tokens, rows] with y rows `y_stride`

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr double kCheckTimeout = 4 * 3600;
 constexpr double kWorthSaving = 0.002;  // of 10 F
+constexpr double kStep = 0.14;          // of the limit, between the sizes of candidates
 constexpr size_t kMaxOutput = 16u << 20;
 
 struct Opinion {
@@ -109,8 +111,8 @@ std::vector<PackChoice> all_choices() {
   std::vector<PackChoice> choices;
   for (const int bits : {8, 4, 3, 2}) {
     for (const int64_t group : {32, 64, 128}) {
-      choices.push_back({{bits, group, bits <= 4}, 0});
-      if (bits < 4) choices.push_back({{bits, group, true}, 4});
+      choices.push_back({{bits, group, bits <= 4}, 0, PackPlugin::kFast});
+      if (bits < 4) choices.push_back({{bits, group, true}, 4, PackPlugin::kFast});
     }
   }
   return choices;
@@ -126,9 +128,18 @@ std::vector<PackChoice> baseline_choices(const std::string& model, int64_t limit
   }
   std::stable_sort(fitting.begin(), fitting.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (fitting.size() > most) fitting.resize(most);
   std::vector<PackChoice> choices;
-  for (auto at = fitting.rbegin(); at != fitting.rend(); ++at) choices.push_back(at->second);
+  int64_t last = INT64_MAX;
+  for (size_t i = 0; i < most; ++i) {
+    const double room = static_cast<double>(limit) * (1 - kStep * static_cast<double>(i));
+    const auto found = std::find_if(fitting.begin(), fitting.end(), [&](const auto& candidate) {
+      return candidate.first < last && static_cast<double>(candidate.first) <= room;
+    });
+    if (found == fitting.end()) break;
+    last = found->first;
+    choices.push_back(found->second);
+  }
+  std::reverse(choices.begin(), choices.end());
   return choices;
 }
 

@@ -21,7 +21,7 @@ struct BaselineOptions {
   size_t most = 3;      ///< candidates to measure
 };
 
-/// The choices that fit the limit and have the most bytes, smallest first.
+/// Choices that fit the limit, smallest first: the largest, and others of clearly fewer bytes.
 std::vector<PackChoice> baseline_choices(const std::string& model, int64_t limit, size_t most);
 
 /// Returns the exit code: 0 when a submission is in place. Prints what it does.

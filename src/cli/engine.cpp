@@ -12,7 +12,8 @@ void add_engine(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("engine", "Run a package for an evaluator (started by check and verify)");
-  command->add_option("--socket-fd", options->socket, "Inherited socket of the evaluator")->required();
+  command->add_option("--socket-fd", options->socket, "Inherited socket of the evaluator")
+      ->required();
   command->add_option("--package", options->server.package, "Package directory")->required();
   command->add_option("--plugin", options->server.plugin, "Compiled plugin");
   command->add_option("--device", options->server.device, "cpu or cuda")

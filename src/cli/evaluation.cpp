@@ -21,8 +21,8 @@ std::string the_task(const EvaluationArguments& arguments, const std::string& of
   throw UsageError("no_task", "which task? give --task NAME (cbench task list shows them)");
 }
 
-/// The Checker gives feedback to whoever wrote the package, so it may run where no box can be had; the
-/// Verifier never does that by itself.
+/// The Checker gives feedback to whoever wrote the package, so it may run where no box can be had;
+/// the Verifier never does that by itself.
 BoxKind the_box(Mode mode, const std::string& name) {
   if (!name.empty()) return parse_box_kind(name);
   if (mode == Mode::kVerify) return BoxKind::kBwrap;

@@ -1,8 +1,9 @@
 // What check and verify share: arguments, and printing a verdict.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include <CLI/CLI.hpp>
 
 #include "eval/evaluate.h"
 

@@ -11,13 +11,14 @@ namespace cbench {
 namespace {
 
 struct Arguments {
-  std::string checkpoint, task, out, fit = "range";
+  std::string checkpoint, task, out, fit = "range", plugin = "starter";
   PackChoice choice;
 };
 
 int run_pack(const Arguments& arguments) {
   PackChoice choice = arguments.choice;
   choice.weights.fit_mse = arguments.fit == "mse";
+  if (arguments.plugin == "fast") choice.plugin = PackPlugin::kFast;
   const PackReport report =
       pack_checkpoint(arguments.checkpoint, arguments.task, choice, arguments.out);
   std::printf("%s: %s, %s (%lld bytes); %lld matrices quantised, %lld tensors kept\n",
@@ -51,6 +52,9 @@ void add_pack(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({2, 3, 4, 8}));
   command->add_option("--fit", arguments->fit, "range: the group's whole range; mse: least error")
       ->check(CLI::IsMember({"range", "mse"}))
+      ->capture_default_str();
+  command->add_option("--plugin", arguments->plugin, "starter (shortest) or fast (own matmul)")
+      ->check(CLI::IsMember({"starter", "fast"}))
       ->capture_default_str();
   command->add_option("--out", arguments->out, "New directory")->required();
   command->callback([arguments, &exit_code] { exit_code = run_pack(*arguments); });

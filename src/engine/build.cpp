@@ -1,9 +1,9 @@
 #include "engine/build.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
+
+#include <sys/stat.h>
 
 #include "util/error.h"
 #include "util/file.h"
@@ -29,9 +29,12 @@ std::vector<std::string> compiler_command(const Manifest& manifest,
       throw Error(Exit::kGateFailed, "plugin_compile",
                   "the package has CUDA sources, but this task runs on the CPU");
     }
-    const std::string arch = std::to_string(options.cuda_arch) + (options.cuda_arch == 90 ? "a" : "");
-    argv = {"nvcc", "-std=c++20", "-O3", "-gencode=arch=compute_" + arch + ",code=sm_" + arch,
-            "--shared", "-Xcompiler", "-fPIC,-fopenmp"};
+    const std::string arch =
+        std::to_string(options.cuda_arch) + (options.cuda_arch == 90 ? "a" : "");
+    argv = {"nvcc",          "-std=c++20",
+            "-O3",           "-gencode=arch=compute_" + arch + ",code=sm_" + arch,
+            "--shared",      "-Xcompiler",
+            "-fPIC,-fopenmp"};
   } else {
     argv = {"c++", "-std=c++20", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"};
   }
@@ -40,7 +43,8 @@ std::vector<std::string> compiler_command(const Manifest& manifest,
   return argv;
 }
 
-/// Whatever lies at the output path was written by hostile code: only a regular file of sane size counts.
+/// Whatever lies at the output path was written by hostile code: only a regular file of sane size
+/// counts.
 bool is_plain_library(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -66,9 +70,8 @@ std::string build_plugin(const std::string& package_dir, const Manifest& manifes
   spec.env = {{"PATH", "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"},
               {"HOME", "/tmp"},
               {"LC_ALL", "C.UTF-8"}};
-  spec.mounts = {{package_dir, "/package", false},
-                 {include, "/cbench/include", false},
-                 {out, "/out", true}};
+  spec.mounts = {
+      {package_dir, "/package", false}, {include, "/cbench/include", false}, {out, "/out", true}};
   spec.limits.processes = 256;
   spec.limits.file_size = kMaxLibrary;
   spec.hostname = "build";

@@ -15,9 +15,9 @@ struct PluginBuildOptions {
   double timeout = 300;        ///< seconds
 };
 
-/// Compiles `manifest`'s sources from the package directory to `out_dir`/plugin.so and returns its path;
-/// a prebuilt library is copied there instead; "" when the package has no plugin. Throws Error (exit 1)
-/// "plugin_compile" with the compiler's last lines, or "plugin_compile_timeout".
+/// Compiles `manifest`'s sources from the package directory to `out_dir`/plugin.so and returns its
+/// path; a prebuilt library is copied there instead; "" when the package has no plugin. Throws
+/// Error (exit 1) "plugin_compile" with the compiler's last lines, or "plugin_compile_timeout".
 std::string build_plugin(const std::string& package_dir, const Manifest& manifest,
                          const std::string& out_dir, const PluginBuildOptions& options);
 

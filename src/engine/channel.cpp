@@ -1,12 +1,12 @@
 #include "engine/channel.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "util/clock.h"
 #include "util/error.h"

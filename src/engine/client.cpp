@@ -1,10 +1,5 @@
 #include "engine/client.h"
 
-#include <dirent.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,6 +7,11 @@
 #include <filesystem>
 #include <mutex>
 #include <thread>
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/config.h"
 #include "util/clock.h"
@@ -21,20 +21,21 @@
 namespace cbench {
 namespace {
 
-constexpr int kEngineSocket = 3;      // descriptor number inside the box
-constexpr double kExitGrace = 10;     // seconds for a polite end
-constexpr size_t kTailBytes = 8192;   // of the engine's log kept for messages
-/// Growth of the C library's heap that no arena accounts for: 0.3 to 0.9 MiB over a whole verify of the tiny
-/// model (docs/engine-protocol.md).
+constexpr int kEngineSocket = 3;     // descriptor number inside the box
+constexpr double kExitGrace = 10;    // seconds for a polite end
+constexpr size_t kTailBytes = 8192;  // of the engine's log kept for messages
+/// Growth of the C library's heap that no arena accounts for: 0.3 to 0.9 MiB over a whole verify of
+/// the tiny model (docs/engine-protocol.md).
 constexpr int64_t kUnexplainedAllowance = int64_t{1} << 20;
 
 /// A codeword from the other side, made safe to print and to compare.
 std::string safe_code(const Json& head) {
   const auto found = head.find("code");
   std::string code = found != head.end() && found->is_string() ? found->get<std::string>() : "";
-  const bool plain = !code.empty() && code.size() <= 40 && std::all_of(code.begin(), code.end(), [](char c) {
-    return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  });
+  const bool plain =
+      !code.empty() && code.size() <= 40 && std::all_of(code.begin(), code.end(), [](char c) {
+        return c == '_' || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+      });
   return plain ? code : "engine_error";
 }
 
@@ -99,8 +100,8 @@ int64_t EngineMemory::unexplained() const {
 
 int64_t EngineMemory::resident() const { return arena.model_storage() + unexplained(); }
 
-/// Reads the engine's log to its end on a thread of its own and keeps the tail: a plugin that prints
-/// for ever neither blocks nor fills anything.
+/// Reads the engine's log to its end on a thread of its own and keeps the tail: a plugin that
+/// prints for ever neither blocks nor fills anything.
 class Engine::LogTail {
  public:
   explicit LogTail(Fd read_end) : fd_(std::move(read_end)), thread_([this] { pump(); }) {}
@@ -134,9 +135,14 @@ BoxSpec Engine::box_spec(int socket, int log) const {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const bool direct = options_.box == BoxKind::kDirect;
   BoxSpec spec;
-  spec.argv = {direct ? self : "/cbench/cbench", "engine", "--socket-fd",
-               std::to_string(kEngineSocket),    "--package", direct ? options_.package : "/package",
-               "--device",                       options_.device};
+  spec.argv = {direct ? self : "/cbench/cbench",
+               "engine",
+               "--socket-fd",
+               std::to_string(kEngineSocket),
+               "--package",
+               direct ? options_.package : "/package",
+               "--device",
+               options_.device};
   spec.env = {{"PATH", "/usr/bin:/bin"}, {"HOME", "/tmp"}, {"LC_ALL", "C.UTF-8"}};
   if (!direct) {
     spec.mounts = {{self, "/cbench/cbench", false}, {options_.package, "/package", false}};
@@ -246,8 +252,8 @@ void Engine::fail(const ChannelError& error) {
     fail("engine_out_of_memory", "the engine was killed, most likely for want of memory");
   }
   if (signal != 0) {
-    fail("engine_crashed", "the engine crashed: signal " + std::to_string(signal) + " (" +
-                               ::strsignal(signal) + ")");
+    fail("engine_crashed",
+         "the engine crashed: signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")");
   }
   fail("engine_exited", "the engine left by itself: " + status->text());
 }
@@ -292,12 +298,14 @@ void Engine::forward(std::span<const EngineSequence> sequences, const OnRows& on
     half ^= 1;
     send({{"type", "next"}});
   }
-  if (first != wanted) fail("engine_protocol", "the engine sent fewer logits than it was asked for");
+  if (first != wanted)
+    fail("engine_protocol", "the engine sent fewer logits than it was asked for");
 }
 
 void Engine::generate(int32_t slot, int32_t first, int32_t start, int64_t count,
                       const std::function<void(int32_t)>& on_token) {
-  send({{"type", "generate"}, {"slot", slot}, {"first", first}, {"start", start}, {"count", count}});
+  send(
+      {{"type", "generate"}, {"slot", slot}, {"first", first}, {"start", start}, {"count", count}});
   for (int64_t i = 0; i < count; ++i) {
     const Message message = receive(options_.reply_timeout);
     const Json id = message.head.value("id", Json());
@@ -317,8 +325,8 @@ ArenaReport Engine::arena_of(const Json& storage) {
     const char* name = category_name(static_cast<Category>(i));
     const auto index = static_cast<size_t>(i);
     for (auto [key, to] : {std::pair{"live", &report.live}, std::pair{"peak", &report.peak}}) {
-      const Json* value = storage.contains(key) && storage[key].contains(name) ? &storage[key][name]
-                                                                              : nullptr;
+      const Json* value =
+          storage.contains(key) && storage[key].contains(name) ? &storage[key][name] : nullptr;
       const bool sane = value != nullptr && value->is_number_unsigned() &&
                         value->get<uint64_t>() < (uint64_t{1} << 50);
       if (!sane) fail("engine_protocol", "the engine's storage report makes no sense");

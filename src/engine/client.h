@@ -1,4 +1,5 @@
-// The evaluator's side of an engine: starts it in a box, feeds it, watches it, and names how it ends.
+// The evaluator's side of an engine: starts it in a box, feeds it, watches it, and names how it
+// ends.
 #pragma once
 
 #include <functional>
@@ -24,16 +25,17 @@ struct EngineOptions {
   Capacity capacity;
   double load_timeout = 120;  ///< seconds from start to ready
   double reply_timeout = 60;  ///< seconds for one reply
-  double deadline = -1;       ///< boot_seconds() at which nothing is waited for any longer; < 0 = none
-  uint64_t memory = 0;        ///< bytes of host memory for the box; 0 = no limit
+  double deadline = -1;  ///< boot_seconds() at which nothing is waited for any longer; < 0 = none
+  uint64_t memory = 0;   ///< bytes of host memory for the box; 0 = no limit
 };
 
 /// What the engine says about its memory, and what is seen from outside.
 struct EngineMemory {
-  ArenaReport arena;      ///< the engine's own report; trusted only as far as it explains `outside`
-  int64_t outside = 0;    ///< bytes seen by the evaluator: anonymous and shared host memory (CPU)
-  int64_t baseline = 0;   ///< the same before the package was touched
-  /// Outside growth that the arena does not explain; counts as model storage beyond a small allowance.
+  ArenaReport arena;     ///< the engine's own report; trusted only as far as it explains `outside`
+  int64_t outside = 0;   ///< bytes seen by the evaluator: anonymous and shared host memory (CPU)
+  int64_t baseline = 0;  ///< the same before the package was touched
+  /// Outside growth that the arena does not explain; counts as model storage beyond a small
+  /// allowance.
   int64_t unexplained() const;
   int64_t resident() const;  ///< model storage: declared plus unexplained
 };
@@ -48,7 +50,8 @@ struct EngineSequence {
 
 /// Thrown as Error with exit kGateFailed and one of the codes engine_crashed, engine_exited,
 /// engine_hung, engine_out_of_memory, engine_protocol, engine_error, or a code that the engine
-/// reported (plugin_failed, missing_tensor, ...). The message ends with the engine's last log lines.
+/// reported (plugin_failed, missing_tensor, ...). The message ends with the engine's last log
+/// lines.
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);

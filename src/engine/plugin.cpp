@@ -1,10 +1,10 @@
 #include "engine/plugin.h"
 
-#include <dlfcn.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include <dlfcn.h>
+#include <omp.h>
 
 #include "util/error.h"
 #include "util/log.h"
@@ -15,22 +15,38 @@ namespace {
 
 int32_t abi_dtype(DType dtype) {
   switch (dtype) {
-    case DType::kBool: return CB_BOOL;
-    case DType::kU8: return CB_U8;
-    case DType::kI8: return CB_I8;
-    case DType::kI16: return CB_I16;
-    case DType::kU16: return CB_U16;
-    case DType::kF16: return CB_F16;
-    case DType::kBF16: return CB_BF16;
-    case DType::kI32: return CB_I32;
-    case DType::kU32: return CB_U32;
-    case DType::kF32: return CB_F32;
-    case DType::kF64: return CB_F64;
-    case DType::kI64: return CB_I64;
-    case DType::kU64: return CB_U64;
-    case DType::kF8E4M3: return CB_F8_E4M3;
-    case DType::kF8E5M2: return CB_F8_E5M2;
-    default: return CB_OTHER;
+    case DType::kBool:
+      return CB_BOOL;
+    case DType::kU8:
+      return CB_U8;
+    case DType::kI8:
+      return CB_I8;
+    case DType::kI16:
+      return CB_I16;
+    case DType::kU16:
+      return CB_U16;
+    case DType::kF16:
+      return CB_F16;
+    case DType::kBF16:
+      return CB_BF16;
+    case DType::kI32:
+      return CB_I32;
+    case DType::kU32:
+      return CB_U32;
+    case DType::kF32:
+      return CB_F32;
+    case DType::kF64:
+      return CB_F64;
+    case DType::kI64:
+      return CB_I64;
+    case DType::kU64:
+      return CB_U64;
+    case DType::kF8E4M3:
+      return CB_F8_E4M3;
+    case DType::kF8E5M2:
+      return CB_F8_E5M2;
+    default:
+      return CB_OTHER;
   }
 }
 
@@ -63,8 +79,12 @@ struct Plugin::Host {
   static int find(void* ctx, const char* name, cb_tensor* out) {
     const Tensor* tensor = name != nullptr ? of(ctx).tensors->find(name) : nullptr;
     if (tensor == nullptr || tensor->shape.size() > std::size(out->shape)) return CB_ERROR;
-    *out = {tensor->name.c_str(), abi_dtype(tensor->dtype), static_cast<int32_t>(tensor->shape.size()),
-            {}, tensor->bytes.size(), tensor};
+    *out = {tensor->name.c_str(),
+            abi_dtype(tensor->dtype),
+            static_cast<int32_t>(tensor->shape.size()),
+            {},
+            tensor->bytes.size(),
+            tensor};
     std::copy(tensor->shape.begin(), tensor->shape.end(), out->shape);
     return CB_OK;
   }
@@ -111,23 +131,17 @@ Plugin::Plugin(const std::string& library, const TensorStore& tensors, Ops& ops)
   host_->tensors = &tensors;
   host_->ops = &ops;
   const DeviceFacts facts = ops.facts();
-  host_->table = {CB_ABI_VERSION,
-                  sizeof(cb_host),
-                  ops.is_cuda() ? CB_DEVICE_CUDA : CB_DEVICE_CPU,
-                  facts.arch,
-                  facts.multiprocessors,
-                  ops.is_cuda() ? CB_BF16 : CB_F32,
-                  host_.get(),
-                  Host::alloc,
-                  Host::find,
-                  Host::read,
-                  Host::read_host,
-                  Host::log};
+  host_->table = {
+      CB_ABI_VERSION, sizeof(cb_host),       ops.is_cuda() ? CB_DEVICE_CUDA : CB_DEVICE_CPU,
+      facts.arch,     facts.multiprocessors, ops.is_cuda() ? CB_BF16 : CB_F32,
+      host_.get(),    Host::alloc,           Host::find,
+      Host::read,     Host::read_host,       Host::log};
   library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) plugin_error("plugin_load", std::string("plugin: ") + ::dlerror());
   const auto entry = reinterpret_cast<cbench_plugin_function>(::dlsym(library_, "cbench_plugin"));
   if (entry == nullptr) {
-    plugin_error("plugin_load", "plugin: no function cbench_plugin; see include/cbench/submission.h");
+    plugin_error("plugin_load",
+                 "plugin: no function cbench_plugin; see include/cbench/submission.h");
   }
   table_ = entry(CB_ABI_VERSION);
   if (table_ == nullptr || table_->abi != CB_ABI_VERSION) {
@@ -135,7 +149,8 @@ Plugin::Plugin(const std::string& library, const TensorStore& tensors, Ops& ops)
                                    std::to_string(table_ != nullptr ? table_->abi : 0) +
                                    ", this harness speaks " + std::to_string(CB_ABI_VERSION));
   }
-  if (table_->size < sizeof(cb_plugin) || table_->load == nullptr || table_->dequantize == nullptr) {
+  if (table_->size < sizeof(cb_plugin) || table_->load == nullptr ||
+      table_->dequantize == nullptr) {
     plugin_error("plugin_abi", "plugin: load and dequantize are required");
   }
   if (table_->open != nullptr && table_->open(&host_->table, &self_) != CB_OK) {

@@ -1,5 +1,5 @@
-// The package's plugin in the engine process: loads the shared object, offers it the host table, and
-// hands out its matrices.
+// The package's plugin in the engine process: loads the shared object, offers it the host table,
+// and hands out its matrices.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace cbench {
 
 class Plugin {
  public:
-  /// Loads `library` and opens the plugin. `tensors` and `ops` must outlive it. Throws Error (exit 1):
-  /// "plugin_load" (not loadable, symbol missing), "plugin_abi", "plugin_failed".
+  /// Loads `library` and opens the plugin. `tensors` and `ops` must outlive it. Throws Error (exit
+  /// 1): "plugin_load" (not loadable, symbol missing), "plugin_abi", "plugin_failed".
   Plugin(const std::string& library, const TensorStore& tensors, Ops& ops);
   ~Plugin();
   Plugin(const Plugin&) = delete;

@@ -1,12 +1,12 @@
 #include "engine/server.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
+
+#include <malloc.h>
 
 #include "engine/channel.h"
 #include "engine/shared_logits.h"
@@ -91,7 +91,8 @@ class Server {
   }
 
  private:
-  /// hello -> warm (nothing of the package loaded yet: the evaluator takes its baseline) -> load -> ready.
+  /// hello -> warm (nothing of the package loaded yet: the evaluator takes its baseline) -> load ->
+  /// ready.
   void start(Message hello) {
     const Json& head = hello.head;
     const ModelConfig base =
@@ -118,9 +119,8 @@ class Server {
     logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
     logits_ = SharedLogits::open_host(hello.fd, 2 * logits_bytes_);
     ::malloc_trim(0);
-    channel_.send({{"type", "ready"},
-                   {"vocab", vocab_},
-                   {"storage", storage_json(ops_->arena().report())}});
+    channel_.send(
+        {{"type", "ready"}, {"vocab", vocab_}, {"storage", storage_json(ops_->arena().report())}});
   }
 
   /// The manifest may name only matrices that the model has.
@@ -167,14 +167,15 @@ class Server {
     send_logits(rows);
   }
 
-  /// Chunk by chunk through the two halves of the buffer: while the evaluator reads one half, the next
-  /// chunk is computed into the other.
+  /// Chunk by chunk through the two halves of the buffer: while the evaluator reads one half, the
+  /// next chunk is computed into the other.
   void send_logits(std::span<const int32_t> rows) {
     int64_t in_flight = 0;
     size_t done = 0;
     int half = 0;
     while (done < rows.size()) {
-      const size_t n = std::min<size_t>(rows.size() - done, static_cast<size_t>(capacity_.logits_rows));
+      const size_t n =
+          std::min<size_t>(rows.size() - done, static_cast<size_t>(capacity_.logits_rows));
       if (in_flight == 2) {
         expect_next();
         --in_flight;

@@ -14,8 +14,8 @@ struct EngineServerOptions {
   std::string device;   ///< "cpu" or "cuda"
 };
 
-/// Serves one evaluator on `socket` until it says bye or hangs up. Returns the process exit code; errors
-/// are reported to the evaluator as an "error" message (docs/engine-protocol.md).
+/// Serves one evaluator on `socket` until it says bye or hangs up. Returns the process exit code;
+/// errors are reported to the evaluator as an "error" message (docs/engine-protocol.md).
 int serve_engine(Fd socket, const EngineServerOptions& options);
 
 }  // namespace cbench

@@ -32,7 +32,8 @@ class HostLogits : public SharedLogits {
 std::unique_ptr<SharedLogits> SharedLogits::create_host(size_t bytes, Fd& fd) {
   fd = Fd(::memfd_create("cbench-logits", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) throw_errno("memfd_create", "logits buffer");
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) throw_errno("ftruncate", "logits buffer");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    throw_errno("ftruncate", "logits buffer");
   // The engine can neither shrink it under our map nor lift the seal.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     throw_errno("seal", "logits buffer");

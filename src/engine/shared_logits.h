@@ -1,6 +1,6 @@
 // The buffer through which raw logits cross from the engine to the evaluator. The evaluator creates
-// it and maps it read-only; the engine maps it for writing. On the host it is a sealed memfd; on CUDA
-// an exported allocation (docs/engine-protocol.md).
+// it and maps it read-only; the engine maps it for writing. On the host it is a sealed memfd; on
+// CUDA an exported allocation (docs/engine-protocol.md).
 #pragma once
 
 #include <cstddef>

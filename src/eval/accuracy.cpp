@@ -28,8 +28,8 @@ struct Questions {
 template <typename Item>
 std::vector<Item> exactly(std::vector<Item> items, int64_t count, const std::string& path) {
   if (static_cast<int64_t>(items.size()) < count) {
-    throw UsageError("items", path + " holds " + std::to_string(items.size()) + " records; the protocol wants " +
-                                  std::to_string(count));
+    throw UsageError("items", path + " holds " + std::to_string(items.size()) +
+                                  " records; the protocol wants " + std::to_string(count));
   }
   items.resize(static_cast<size_t>(count));
   return items;
@@ -64,7 +64,8 @@ Questions load_questions(const Contract& contract, const BenchmarkProtocol& prot
       break;
     }
     case Benchmark::kMath500:
-      throw UsageError("benchmark", "math500 is for practice; a contract scores gsm8k, humaneval, triviaqa");
+      throw UsageError("benchmark",
+                       "math500 is for practice; a contract scores gsm8k, humaneval, triviaqa");
   }
   return q;
 }
@@ -136,7 +137,8 @@ int64_t AccuracySuite::items() const {
 
 std::string AccuracySuite::prompts_sha256() const {
   std::vector<std::string> all;
-  for (const Questions& q : impl_->questions) all.insert(all.end(), q.prompts.begin(), q.prompts.end());
+  for (const Questions& q : impl_->questions)
+    all.insert(all.end(), q.prompts.begin(), q.prompts.end());
   return cbench::prompts_sha256(all);
 }
 

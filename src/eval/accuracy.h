@@ -1,4 +1,5 @@
-// Answers to benchmark items: prompts, greedy generation, grading. Identical for source and candidate.
+// Answers to benchmark items: prompts, greedy generation, grading. Identical for source and
+// candidate.
 #pragma once
 
 #include <string>
@@ -22,8 +23,8 @@ struct ItemRecord {
 /// Everything to ask, read and tokenized once.
 class AccuracySuite {
  public:
-  /// Reads items and shots of every benchmark of the contract. Throws UsageError if a file holds fewer
-  /// items than the protocol wants.
+  /// Reads items and shots of every benchmark of the contract. Throws UsageError if a file holds
+  /// fewer items than the protocol wants.
   AccuracySuite(const Contract& contract, const Tokenizer& tokenizer);
   ~AccuracySuite();
   AccuracySuite(AccuracySuite&&) noexcept;

@@ -34,9 +34,10 @@ std::vector<std::vector<RowScore>> score_stepwise(Engine& engine, const Blocks& 
       const std::vector<int32_t>& ids = blocks.ids[static_cast<size_t>(which[i])];
       const int64_t start = t == 0 ? 0 : blocks.context + t - 1;
       const int64_t count = t == 0 ? blocks.context : 1;
-      sequences.push_back({static_cast<int32_t>(i), static_cast<int32_t>(start),
-                           std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(count)),
-                           static_cast<int32_t>(count - 1)});
+      sequences.push_back(
+          {static_cast<int32_t>(i), static_cast<int32_t>(start),
+           std::span(ids).subspan(static_cast<size_t>(start), static_cast<size_t>(count)),
+           static_cast<int32_t>(count - 1)});
       targets.push_back(ids[static_cast<size_t>(blocks.context + t)]);
     }
     std::vector<RowScore> scores(targets.size());

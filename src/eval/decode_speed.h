@@ -1,5 +1,5 @@
-// Batch-one decode speed by the contract's protocol. The evaluator holds the clock; the tokens must be
-// what the logits say.
+// Batch-one decode speed by the contract's protocol. The evaluator holds the clock; the tokens must
+// be what the logits say.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace cbench {
 
 struct DecodeSpeed {
-  double tokens_per_second = 0;       ///< (new_tokens - 1) / L, L = median of the rounds' mean seconds
+  double tokens_per_second = 0;  ///< (new_tokens - 1) / L, L = median of the rounds' mean seconds
   std::vector<double> round_seconds;  ///< mean seconds of a round's requests, first to last token
   double prefill_seconds = 0;         ///< median time to the first token
   int64_t tokens = 0;                 ///< generated in timed requests
-  /// The tokens are judged teacher-forced afterwards: share that is the argmax, and the mean gap in logits
-  /// between the argmax and the token that came.
+  /// The tokens are judged teacher-forced afterwards: share that is the argmax, and the mean gap in
+  /// logits between the argmax and the token that came.
   double agreement = 0;
   double mean_gap = 0;
   bool tokens_plausible = false;

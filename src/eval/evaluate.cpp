@@ -1,11 +1,11 @@
 #include "eval/evaluate.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
+
+#include <sys/random.h>
 
 #include "engine/build.h"
 #include "eval/generation.h"
@@ -21,7 +21,8 @@
 namespace cbench {
 namespace {
 
-constexpr uint64_t kBootstrapSeed = 20250101;  // fixed: the interval is a function of the block sums
+constexpr uint64_t kBootstrapSeed =
+    20250101;  // fixed: the interval is a function of the block sums
 constexpr uint64_t kEngineMemory = uint64_t{16} << 30;
 
 /// A task's data, read before anything of the submission is touched.
@@ -184,7 +185,8 @@ class Evaluation {
     result.f = std::exp(result.ln_f);
     result.interval = bootstrap_log_f(result.reference_blocks, result.blocks, kBootstrapSeed);
     if (!std::isfinite(result.ppl) || !std::isfinite(result.f)) {
-      throw Error(Exit::kGateFailed, "non_finite_likelihood", "the perplexity is not a finite number");
+      throw Error(Exit::kGateFailed, "non_finite_likelihood",
+                  "the perplexity is not a finite number");
     }
     verdict_.likelihood = std::move(result);
   }
@@ -213,9 +215,9 @@ class Evaluation {
       reference_total += b.reference_total;
     }
     // Every benchmark has the same number of items, so the means compare as counts do.
-    result.gate = passes_gate(right, total, reference_right, reference_total,
-                              contract_.accuracy.retain_numerator,
-                              contract_.accuracy.retain_denominator);
+    result.gate =
+        passes_gate(right, total, reference_right, reference_total,
+                    contract_.accuracy.retain_numerator, contract_.accuracy.retain_denominator);
     if (!result.gate) {
       gate("accuracy", std::to_string(right) + " of " + std::to_string(total) +
                            " answers are right; the gate wants " +
@@ -248,12 +250,12 @@ class Evaluation {
     s.resident_after_inference = memory.resident();
     const int64_t resident = std::max(s.resident_after_load, s.resident_after_inference);
     if (resident > s.limit) {
-      gate("resident_over_limit", "resident model storage is " + format_size(resident) + " of " +
-                                      format_size(s.limit) + ": over by " +
-                                      format_size(resident - s.limit) +
-                                      (s.unexplained > 0 ? ", of which " + format_size(s.unexplained) +
-                                                               " was never declared"
-                                                         : ""));
+      gate("resident_over_limit",
+           "resident model storage is " + format_size(resident) + " of " + format_size(s.limit) +
+               ": over by " + format_size(resident - s.limit) +
+               (s.unexplained > 0
+                    ? ", of which " + format_size(s.unexplained) + " was never declared"
+                    : ""));
     }
     engine_->close();
     package_->tree().check_unchanged();

@@ -14,18 +14,18 @@ struct EvaluationOptions {
   Mode mode = Mode::kVerify;
   std::string package;  ///< directory
   BoxKind box = BoxKind::kBwrap;
-  std::string device;   ///< "" = the contract's
-  bool quiet = false;   ///< no progress
+  std::string device;  ///< "" = the contract's
+  bool quiet = false;  ///< no progress
 };
 
 /// Runs every stage that can run and never throws for what a submission does: that is the verdict's
-/// business. Throws UsageError or EnvironmentError when the evaluation cannot start (no package there, no
-/// reference, no box). `records` may be null.
+/// business. Throws UsageError or EnvironmentError when the evaluation cannot start (no package
+/// there, no reference, no box). `records` may be null.
 Verdict evaluate(const Contract& contract, const EvaluationOptions& options,
                  std::vector<ItemRecord>* records = nullptr);
 
-/// What an engine must hold for this task's protocol on this device. `longest` is the longest prompt with
-/// its answer, 0 for none.
+/// What an engine must hold for this task's protocol on this device. `longest` is the longest
+/// prompt with its answer, 0 for none.
 Capacity capacity_for(const Contract& contract, const std::string& device, int64_t vocab,
                       int64_t longest, int64_t items);
 

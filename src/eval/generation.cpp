@@ -24,7 +24,11 @@ class Generator {
  public:
   Generator(Engine& engine, const Tokenizer& tokenizer, std::span<const int32_t> eos,
             std::span<const GenerationRequest> requests)
-      : engine_(engine), tokenizer_(tokenizer), eos_(eos), requests_(requests), out_(requests.size()) {
+      : engine_(engine),
+        tokenizer_(tokenizer),
+        eos_(eos),
+        requests_(requests),
+        out_(requests.size()) {
     const Capacity& capacity = engine.capacity();
     for (int64_t slot = std::min(capacity.slots, capacity.sequences) - 1; slot >= 0; --slot) {
       free_.push_back(static_cast<int32_t>(slot));
@@ -153,7 +157,8 @@ std::vector<int32_t> read_eos_ids(const std::string& checkpoint_dir) {
     if (value == nullptr || value->is_null()) continue;
     std::vector<int32_t> ids;
     for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
-      if (!id.is_number_integer()) throw UsageError("json_type", path + ": eos_token_id must be an integer");
+      if (!id.is_number_integer())
+        throw UsageError("json_type", path + ": eos_token_id must be an integer");
       ids.push_back(id.get<int32_t>());
     }
     return ids;

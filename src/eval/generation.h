@@ -25,8 +25,10 @@ struct Generation {
   std::string end;   ///< "stop", "eos", "length"
 };
 
-/// Answers in the order of the requests. `eos` ids end a sequence and are not part of it. Throws Error
-/// ("non_finite_logits"), UsageError ("prompt_too_long") when a request exceeds the engine's capacity.
+/// Answers in the order of the requests. `eos` ids end a sequence and are not part of it. Throws
+/// Error
+/// ("non_finite_logits"), UsageError ("prompt_too_long") when a request exceeds the engine's
+/// capacity.
 std::vector<Generation> generate_all(Engine& engine, const Tokenizer& tokenizer,
                                      std::span<const int32_t> eos,
                                      std::span<const GenerationRequest> requests,

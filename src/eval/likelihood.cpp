@@ -49,9 +49,9 @@ std::vector<std::vector<RowScore>> score_blocks(Engine& engine, const Blocks& bl
   for (size_t i = 0; i < out.size(); ++i) {
     for (const RowScore& score : out[i]) {
       if (!score.finite) {
-        throw Error(Exit::kGateFailed, "non_finite_logits",
-                    "the engine returned NaN or infinite logits on block " +
-                        std::to_string(which[i]));
+        throw Error(
+            Exit::kGateFailed, "non_finite_logits",
+            "the engine returned NaN or infinite logits on block " + std::to_string(which[i]));
       }
     }
   }
@@ -70,7 +70,8 @@ std::vector<BlockNll> measure_likelihood(Engine& engine, const Blocks& blocks,
   std::vector<int64_t> all(blocks.ids.size());
   std::iota(all.begin(), all.end(), int64_t{0});
   std::vector<BlockNll> out;
-  for (const auto& scores : score_blocks(engine, blocks, all, progress)) out.push_back(sum_nll(scores));
+  for (const auto& scores : score_blocks(engine, blocks, all, progress))
+    out.push_back(sum_nll(scores));
   return out;
 }
 

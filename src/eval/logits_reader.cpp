@@ -13,7 +13,8 @@ struct RowTop {
 };
 
 RowTop top_of(const float* row, int64_t vocab) {
-  // x - x is 0 for finite x and NaN otherwise, so one sum finds any NaN or infinity without branches.
+  // x - x is 0 for finite x and NaN otherwise, so one sum finds any NaN or infinity without
+  // branches.
   float residue = 0;
   float largest = row[0];
 #pragma omp simd reduction(+ : residue) reduction(max : largest)

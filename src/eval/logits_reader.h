@@ -1,4 +1,5 @@
-// What the evaluator computes from raw logits, in its own process: log-probabilities, argmax, samples.
+// What the evaluator computes from raw logits, in its own process: log-probabilities, argmax,
+// samples.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ struct RowScore {
   bool finite = false;         ///< every logit of the row is finite
 };
 
-/// rows [n, vocab] fp32 in host memory; targets[i] in [0, vocab). Log-sum-exp with the maximum taken
-/// out, the sum in double, in index order: the same row gives the same bits anywhere.
+/// rows [n, vocab] fp32 in host memory; targets[i] in [0, vocab). Log-sum-exp with the maximum
+/// taken out, the sum in double, in index order: the same row gives the same bits anywhere.
 void score_rows(const float* rows, int64_t n, int64_t vocab, std::span<const int32_t> targets,
                 std::span<RowScore> out);
 
-/// For each row the index that the inverse CDF of softmax(row / temperature) assigns to uniform[i] in
-/// [0, 1); -1 if the row has a non-finite logit.
+/// For each row the index that the inverse CDF of softmax(row / temperature) assigns to uniform[i]
+/// in [0, 1); -1 if the row has a non-finite logit.
 std::vector<int32_t> sample_rows(const float* rows, int64_t n, int64_t vocab, double temperature,
                                  std::span<const double> uniform);
 

@@ -49,7 +49,8 @@ class ReferenceMaker {
  private:
   Blocks blocks_of(Mode mode) {
     const std::string path = blocks_path(contract_, mode);
-    if (options_.keep_blocks && std::filesystem::exists(path)) return read_blocks(path, engine_->vocab());
+    if (options_.keep_blocks && std::filesystem::exists(path))
+      return read_blocks(path, engine_->vocab());
     const char* side = mode == Mode::kCheck ? "search" : "verification";
     // Two sides, two seeds: the same document order twice would pair the blocks.
     const uint64_t seed = contract_.likelihood.seed * 2 + (mode == Mode::kCheck ? 0 : 1);
@@ -58,8 +59,8 @@ class ReferenceMaker {
     Blocks blocks = choose_contexts(documents, contract_.likelihood, tokenizer_, seed);
     make_directories(reference_dir(contract_, mode));
     const std::string partial = path + ".partial";
-    Progress progress(std::string("sampling ") + side, static_cast<double>(blocks.ids.size()), "blocks",
-                      options_.quiet);
+    Progress progress(std::string("sampling ") + side, static_cast<double>(blocks.ids.size()),
+                      "blocks", options_.quiet);
     sample_continuations(*engine_, blocks, contract_.likelihood.temperature, seed, partial,
                          [&](double done) { progress.update(done); });
     progress.finish();

@@ -1,5 +1,5 @@
-// Making a task's reference: the BF16 model samples the likelihood blocks, and its own figures on them
-// and on the questions are taken with the evaluator that will measure the candidates.
+// Making a task's reference: the BF16 model samples the likelihood blocks, and its own figures on
+// them and on the questions are taken with the evaluator that will measure the candidates.
 #pragma once
 
 #include <string>

@@ -40,7 +40,8 @@ std::map<std::string, std::vector<Context>> read_contexts(const std::string& pat
 }
 
 void shuffle(std::vector<Context>& contexts, Random& random) {
-  for (size_t i = contexts.size(); i > 1; --i) std::swap(contexts[i - 1], contexts[random.below(i)]);
+  for (size_t i = contexts.size(); i > 1; --i)
+    std::swap(contexts[i - 1], contexts[random.below(i)]);
 }
 
 /// Runs one group of blocks side by side to full length.
@@ -67,7 +68,8 @@ void sample_group(Engine& engine, Blocks& blocks, size_t first, size_t count, do
     });
     for (size_t i = 0; i < count; ++i) {
       if (next[i] < 0) {
-        throw InvalidError("non_finite_logits", "the reference model returned NaN or infinite logits");
+        throw InvalidError("non_finite_logits",
+                           "the reference model returned NaN or infinite logits");
       }
       blocks.ids[first + i].push_back(next[i]);
     }
@@ -122,8 +124,8 @@ Blocks choose_contexts(const std::string& documents, const LikelihoodProtocol& p
 void sample_continuations(Engine& engine, Blocks& blocks, double temperature, uint64_t seed,
                           const std::string& checkpoint, const OnProgress& progress) {
   const Capacity& capacity = engine.capacity();
-  const auto group = static_cast<size_t>(
-      std::max<int64_t>(1, std::min({capacity.slots, capacity.sequences, capacity.tokens / blocks.context})));
+  const auto group = static_cast<size_t>(std::max<int64_t>(
+      1, std::min({capacity.slots, capacity.sequences, capacity.tokens / blocks.context})));
   size_t done = resume(checkpoint, blocks, engine.vocab());
   while (done < blocks.ids.size()) {
     const size_t count = std::min(group, blocks.ids.size() - done);

@@ -21,8 +21,8 @@ struct Interval {
 /// exp of the token-weighted mean, summed in block order.
 double perplexity(std::span<const BlockNll> blocks);
 
-/// ln F = (sum of reference NLL - sum of candidate NLL) / tokens, over the same blocks: minus the excess
-/// cross-entropy. F = PPL_reference / PPL_candidate.
+/// ln F = (sum of reference NLL - sum of candidate NLL) / tokens, over the same blocks: minus the
+/// excess cross-entropy. F = PPL_reference / PPL_candidate.
 double log_f(std::span<const BlockNll> reference, std::span<const BlockNll> candidate);
 
 /// 95 % percentile interval of ln F from a paired bootstrap over blocks (Efron and Tibshirani 1993,

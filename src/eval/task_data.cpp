@@ -25,7 +25,8 @@ std::string seal_of(Json json) {
 }  // namespace
 
 std::string reference_dir(const Contract& contract, Mode mode) {
-  return contract.data_path(contract.data.reference) + (mode == Mode::kCheck ? "/public" : "/hidden");
+  return contract.data_path(contract.data.reference) +
+         (mode == Mode::kCheck ? "/public" : "/hidden");
 }
 
 std::string blocks_path(const Contract& contract, Mode mode) {
@@ -36,8 +37,8 @@ std::string blocks_path(const Contract& contract, Mode mode) {
 ReferenceFigures read_reference(const Contract& contract, Mode mode, const Blocks& blocks) {
   const std::string path = reference_dir(contract, mode) + "/reference.json";
   if (!std::filesystem::exists(path)) {
-    throw EnvironmentError("no_reference", path + " does not exist; run cbench reference " +
-                                               contract.name + " first");
+    throw EnvironmentError(
+        "no_reference", path + " does not exist; run cbench reference " + contract.name + " first");
   }
   const Json json = read_json(path);
   if (json_string(json, "schema", path) != kSchema) refuse(path, "unknown schema");

@@ -6,18 +6,24 @@ namespace cbench {
 
 const char* status_name(Status status) {
   switch (status) {
-    case Status::kScored: return "scored";
-    case Status::kGateFailed: return "gate_failed";
-    case Status::kInvalid: return "invalid";
+    case Status::kScored:
+      return "scored";
+    case Status::kGateFailed:
+      return "gate_failed";
+    case Status::kInvalid:
+      return "invalid";
   }
   return "invalid";
 }
 
 Exit Verdict::exit_code() const {
   switch (status) {
-    case Status::kScored: return Exit::kOk;
-    case Status::kGateFailed: return Exit::kGateFailed;
-    case Status::kInvalid: return Exit::kInvalid;
+    case Status::kScored:
+      return Exit::kOk;
+    case Status::kGateFailed:
+      return Exit::kGateFailed;
+    case Status::kInvalid:
+      return Exit::kInvalid;
   }
   return Exit::kInvalid;
 }

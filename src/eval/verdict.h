@@ -1,5 +1,5 @@
-// The verdict of one evaluation: what was measured, which gates held, and its forms for machines, people
-// and CI. Schema: docs/verdict.md.
+// The verdict of one evaluation: what was measured, which gates held, and its forms for machines,
+// people and CI. Schema: docs/verdict.md.
 #pragma once
 
 #include <array>
@@ -31,7 +31,8 @@ struct Reason {
 };
 
 struct StageRecord {
-  std::string name;    ///< "package", "build", "load", "likelihood", "audit", "accuracy", "decode", "storage"
+  std::string
+      name;  ///< "package", "build", "load", "likelihood", "audit", "accuracy", "decode", "storage"
   std::string status;  ///< "ok", "failed", "not_run"
   double seconds = 0;
   std::string reason;
@@ -63,9 +64,9 @@ struct StorageResult {
   int64_t limit = 0;
   int64_t package_bytes = 0;
   int64_t package_allocated = 0;
-  int64_t resident_after_load = -1;       ///< -1: not measured
+  int64_t resident_after_load = -1;  ///< -1: not measured
   int64_t resident_after_inference = -1;
-  int64_t unexplained = 0;                ///< part of the latter that nothing declared
+  int64_t unexplained = 0;  ///< part of the latter that nothing declared
   ArenaReport arena;
 };
 

@@ -46,7 +46,7 @@ Json disk_json(const DiskReport& r) {
   Json classes = Json::object();
   for (size_t i = 0; i < kFileClasses; ++i) {
     classes[file_class_name(static_cast<FileClass>(i))] = {{"bytes", r.classes[i].bytes},
-                                                          {"files", r.classes[i].files}};
+                                                           {"files", r.classes[i].files}};
   }
   return classes;
 }
@@ -94,36 +94,39 @@ std::string verdict_json(const Verdict& v, int indent) {
   for (const Reason& r : v.reasons) reasons.push_back({{"code", r.code}, {"message", r.message}});
   Json stages = Json::array();
   for (const StageRecord& s : v.stages) {
-    stages.push_back(
-        {{"name", s.name}, {"status", s.status}, {"seconds", number(s.seconds)}, {"reason", s.reason}});
+    stages.push_back({{"name", s.name},
+                      {"status", s.status},
+                      {"seconds", number(s.seconds)},
+                      {"reason", s.reason}});
   }
-  Json json = {{"schema", "cbench.verdict.v1"},
-               {"mode", v.mode == Mode::kCheck ? "check" : "verify"},
-               {"status", status_name(v.status)},
-               {"reward", v.reward ? number(*v.reward) : Json()},
-               {"reasons", reasons},
-               {"task", v.task},
-               {"contract_sha256", v.contract_sha256},
-               {"started_utc", v.started_utc},
-               {"seconds", number(v.seconds)},
-               {"cbench_version", CBENCH_VERSION},
-               {"device", v.device},
-               {"box", v.box},
-               {"package",
-                {{"sha256", v.package_sha256},
-                 {"bytes", v.storage.package_bytes},
-                 {"allocated", v.storage.package_allocated},
-                 {"classes", v.disk ? disk_json(*v.disk) : Json()}}},
-               {"bits_per_parameter",
-                v.parameters > 0 ? number(8.0 * static_cast<double>(v.storage.package_bytes) /
+  Json json = {
+      {"schema", "cbench.verdict.v1"},
+      {"mode", v.mode == Mode::kCheck ? "check" : "verify"},
+      {"status", status_name(v.status)},
+      {"reward", v.reward ? number(*v.reward) : Json()},
+      {"reasons", reasons},
+      {"task", v.task},
+      {"contract_sha256", v.contract_sha256},
+      {"started_utc", v.started_utc},
+      {"seconds", number(v.seconds)},
+      {"cbench_version", CBENCH_VERSION},
+      {"device", v.device},
+      {"box", v.box},
+      {"package",
+       {{"sha256", v.package_sha256},
+        {"bytes", v.storage.package_bytes},
+        {"allocated", v.storage.package_allocated},
+        {"classes", v.disk ? disk_json(*v.disk) : Json()}}},
+      {"bits_per_parameter", v.parameters > 0
+                                 ? number(8.0 * static_cast<double>(v.storage.package_bytes) /
                                           static_cast<double>(v.parameters))
                                  : Json()},
-               {"likelihood", v.likelihood ? likelihood_json(*v.likelihood) : Json()},
-               {"accuracy", v.accuracy ? accuracy_json(*v.accuracy) : Json()},
-               {"storage", storage_json(v.storage)},
-               {"decode", v.decode ? decode_json(*v.decode, v.reference_tokens_per_second) : Json()},
-               {"integrity", v.audit ? audit_json(*v.audit) : Json()},
-               {"stages", stages}};
+      {"likelihood", v.likelihood ? likelihood_json(*v.likelihood) : Json()},
+      {"accuracy", v.accuracy ? accuracy_json(*v.accuracy) : Json()},
+      {"storage", storage_json(v.storage)},
+      {"decode", v.decode ? decode_json(*v.decode, v.reference_tokens_per_second) : Json()},
+      {"integrity", v.audit ? audit_json(*v.audit) : Json()},
+      {"stages", stages}};
   return dump_json(json, indent) + "\n";
 }
 

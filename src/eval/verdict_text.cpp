@@ -32,8 +32,8 @@ std::string of_limit(int64_t bytes, int64_t limit) {
 
 void add_accuracy(std::string& out, const AccuracyResult& accuracy) {
   for (const BenchmarkResult& b : accuracy.benchmarks) {
-    std::string value = format("%lld / %lld", static_cast<long long>(b.right),
-                               static_cast<long long>(b.total));
+    std::string value =
+        format("%lld / %lld", static_cast<long long>(b.right), static_cast<long long>(b.total));
     if (b.reference_total > 0) {
       value += format("   (BF16 %lld / %lld)", static_cast<long long>(b.reference_right),
                       static_cast<long long>(b.reference_total));
@@ -41,19 +41,28 @@ void add_accuracy(std::string& out, const AccuracyResult& accuracy) {
     line(out, b.name.c_str(), value);
   }
   line(out, "accuracy mean",
-       format("%.2f %%   (BF16 %.2f %%)  %s", 100 * accuracy.mean(), 100 * accuracy.reference_mean(),
-              accuracy.gate ? "ok" : "BELOW THE GATE"));
+       format("%.2f %%   (BF16 %.2f %%)  %s", 100 * accuracy.mean(),
+              100 * accuracy.reference_mean(), accuracy.gate ? "ok" : "BELOW THE GATE"));
 }
 
 std::string xml(std::string_view text) {
   std::string out;
   for (const char c : printable(text, 4000)) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -69,8 +78,9 @@ std::string verdict_table(const Verdict& v) {
   if (v.likelihood) {
     const LikelihoodResult& l = *v.likelihood;
     line(out, "perplexity", format("%.6f   (BF16 %.6f)", l.ppl, l.reference_ppl));
-    line(out, "F", format("%.6f   95 %% [%.6f, %.6f]", l.f, std::exp(l.interval.low),
-                          std::exp(l.interval.high)));
+    line(out, "F",
+         format("%.6f   95 %% [%.6f, %.6f]", l.f, std::exp(l.interval.low),
+                std::exp(l.interval.high)));
   }
   if (v.accuracy) add_accuracy(out, *v.accuracy);
   line(out, "package", of_limit(v.storage.package_bytes, v.storage.limit));
@@ -86,14 +96,15 @@ std::string verdict_table(const Verdict& v) {
     line(out, "decode", speed);
   }
   if (v.audit) {
-    line(out, "causality", v.audit->passed ? format("ok (stepwise excess %.1e nats)", v.audit->stepwise_excess)
-                                           : v.audit->reason);
+    line(out, "causality",
+         v.audit->passed ? format("ok (stepwise excess %.1e nats)", v.audit->stepwise_excess)
+                         : v.audit->reason);
   }
   std::string stages;
   for (const StageRecord& stage : v.stages) {
     stages += stages.empty() ? "" : ", ";
-    stages += stage.name + " " +
-              (stage.status == "ok" ? format("%.1f s", stage.seconds) : stage.status);
+    stages +=
+        stage.name + " " + (stage.status == "ok" ? format("%.1f s", stage.seconds) : stage.status);
   }
   line(out, "stages", stages + format("; %.1f s in all", v.seconds));
   return out;
@@ -104,8 +115,8 @@ std::string verdict_junit(const Verdict& v) {
   int skipped = 0;
   std::string cases;
   const auto add = [&](const std::string& name, double seconds, const std::string& body) {
-    cases += format("    <testcase classname=\"%s\" name=\"%s\" time=\"%.3f\">", xml(v.task).c_str(),
-                    xml(name).c_str(), seconds) +
+    cases += format("    <testcase classname=\"%s\" name=\"%s\" time=\"%.3f\">",
+                    xml(v.task).c_str(), xml(name).c_str(), seconds) +
              body + "</testcase>\n";
   };
   for (const StageRecord& stage : v.stages) {
@@ -127,9 +138,11 @@ std::string verdict_junit(const Verdict& v) {
     }
   }
   add("verdict", 0, body);
-  return format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"cbench\" "
-                "tests=\"%zu\" failures=\"%d\" skipped=\"%d\" time=\"%.3f\">\n",
-                v.stages.size() + 1, failures, skipped, v.seconds) +
+  return format(
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite "
+             "name=\"cbench\" "
+             "tests=\"%zu\" failures=\"%d\" skipped=\"%d\" time=\"%.3f\">\n",
+             v.stages.size() + 1, failures, skipped, v.seconds) +
          cases + "  </testsuite>\n</testsuites>\n";
 }
 

@@ -13,8 +13,8 @@ enum class MixerKind { kAttention, kDeltaNet };
 
 /// One transformer block: norm, mixer, norm, gated MLP. Names are checkpoint tensor names.
 struct BlockConfig {
-  int64_t layer = 0;       ///< index in the source checkpoint
-  std::string prefix;      ///< "model.layers.3."
+  int64_t layer = 0;   ///< index in the source checkpoint
+  std::string prefix;  ///< "model.layers.3."
   MixerKind mixer = MixerKind::kAttention;
   int64_t mlp_width = 0;
 };
@@ -50,7 +50,7 @@ struct ModelConfig {
 
 /// Pruning that a package declares (package/manifest.h gives it): kept layers, MLP widths.
 struct ModelOverrides {
-  std::vector<int64_t> layers;          ///< empty = all
+  std::vector<int64_t> layers;           ///< empty = all
   std::map<int64_t, int64_t> mlp_width;  ///< source layer -> width
 };
 

@@ -101,7 +101,7 @@ std::string PackChoice::text() const {
 
 int64_t packed_bytes(const std::string& checkpoint, const PackChoice& choice) {
   const TensorStore store = TensorStore::open_checkpoint(checkpoint);
-  auto sum = static_cast<int64_t>(starter_plugin_source().size());
+  auto sum = static_cast<int64_t>(plugin_source(choice.plugin).size());
   for (const Tensor& tensor : store.tensors()) {
     const RtnChoice own = choice_for(tensor, choice);
     const bool quantised = is_matrix(tensor) && fits(tensor, own);
@@ -140,7 +140,7 @@ PackReport pack_checkpoint(const std::string& checkpoint, const std::string& tas
   manifest["matrices"] = matrices;
   make_directories(out + "/src");
   writer.write(out + "/weights.safetensors");
-  write_file_atomic(out + "/src/plugin.cpp", starter_plugin_source());
+  write_file_atomic(out + "/src/plugin.cpp", plugin_source(choice.plugin));
   write_file_atomic(out + "/" + std::string(kManifestName), dump_json(manifest, 1) + "\n");
   report.bytes = file_bytes(out);
   return report;

@@ -1,5 +1,6 @@
-// Makes a package out of a checkpoint by round-to-nearest: weights, manifest and the starter's
-// plugin source. A baseline and a place to start from; the result is a package like any other.
+// Makes a package out of a checkpoint by round-to-nearest: weights, manifest and an
+// example's plugin source. A baseline and a place to start from; the result is a package like any
+// other.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,16 @@
 
 namespace cbench {
 
+/// Which of the examples' plugins goes into the package; both read the same format.
+enum class PackPlugin {
+  kStarter,  ///< examples/starter: dequantize only, the shortest that works
+  kFast,     ///< examples/fast-matmul: decodes several times faster
+};
+
 struct PackChoice {
   RtnChoice weights;       ///< of every matrix
   int embedding_bits = 0;  ///< of the embedding and the output head; 0 = as the others
+  PackPlugin plugin = PackPlugin::kStarter;
   /// "4-bit g64 mse", with "e8" in front when the embedding differs.
   std::string text() const;
 };
@@ -32,7 +40,7 @@ PackReport pack_checkpoint(const std::string& checkpoint, const std::string& tas
 /// What pack_checkpoint would make, without doing the work; exact but for the safetensors header.
 int64_t packed_bytes(const std::string& checkpoint, const PackChoice& choice);
 
-/// The starter's plugin, compiled into the binary.
-std::string_view starter_plugin_source();
+/// An example's plugin source, compiled into the binary.
+std::string_view plugin_source(PackPlugin plugin);
 
 }  // namespace cbench

@@ -38,7 +38,8 @@ Target version_target(const fs::path& run, int number) {
 }  // namespace
 
 std::string task_of_run(const std::string& run_dir) {
-  return load_contract(run_dir + "/contract.yaml").name;
+  // Only the name is wanted; a frozen copy lies elsewhere than a task, so it needs a root.
+  return load_contract(run_dir + "/contract.yaml", run_dir).name;
 }
 
 Target resolve_target(const std::string& path) {

@@ -1,12 +1,12 @@
 // The arena: tagged allocation over a memory source.
 #include "runtime/arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+
+#include <sys/mman.h>
 
 #include "util/error.h"
 #include "util/units.h"
@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kMaxHostBytes = size_t{1} << 39;  // one host allocation; nothing real is larger
 
-/// Pages of its own per block: what the arena holds is apart from the C library's heap, whose growth the
-/// evaluator has to explain. Touched at once, so that what is declared is resident.
+/// Pages of its own per block: what the arena holds is apart from the C library's heap, whose
+/// growth the evaluator has to explain. Touched at once, so that what is declared is resident.
 class HostMemory : public MemorySource {
  public:
   void* allocate(size_t bytes) override {

@@ -1,4 +1,5 @@
-// The only source of device memory: tagged by category, counted live and at peak, frozen after load.
+// The only source of device memory: tagged by category, counted live and at peak, frozen after
+// load.
 //
 // Resident bytes are a score, so one allocator makes them true by construction; the evaluator
 // cross-checks from outside the process.
@@ -40,7 +41,8 @@ struct ArenaReport {
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  virtual void* allocate(size_t bytes) = 0;  ///< zeroed, 256-byte aligned; nullptr when out of memory
+  virtual void* allocate(
+      size_t bytes) = 0;  ///< zeroed, 256-byte aligned; nullptr when out of memory
   virtual void release(void* data, size_t bytes) = 0;
 };
 MemorySource& host_memory();

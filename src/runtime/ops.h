@@ -3,8 +3,8 @@
 //
 // Conventions
 //  - `act` is the activation type: float on the CPU, BF16 on CUDA (see activation_bytes()). Matrix
-//    products take act operands and accumulate in fp32; norms, gates, softmax, recurrences and states
-//    are fp32 inside.
+//    products take act operands and accumulate in fp32; norms, gates, softmax, recurrences and
+//    states are fp32 inside.
 //  - T rows are the tokens of a packed batch: sequences one after another, none padded. An op that
 //    needs sequence structure reads the batch given to upload().
 //  - Ops never allocate: scratch comes from the workspace planned by reserve().
@@ -26,13 +26,13 @@ class PluginMatrix;
 
 /// A matrix [rows, cols] as the runtime multiplies by it: BF16 rows, or a plugin's business.
 struct Linear {
-  int64_t rows = 0;  ///< outputs
-  int64_t cols = 0;  ///< inputs
+  int64_t rows = 0;                      ///< outputs
+  int64_t cols = 0;                      ///< inputs
   const void* bf16 = nullptr;            ///< [rows, cols] BF16 when stored plainly
   const float* f32 = nullptr;            ///< [rows, cols] fp32: CPU only, F16 and F32 checkpoints
   const PluginMatrix* plugin = nullptr;  ///< else the plugin's handle
-  /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x); then `cols` is the rank. B is
-  /// not factored itself. Null when not factored.
+  /// W = bf16/plugin of `low_rank_b` followed by this one: y = A (B x); then `cols` is the rank. B
+  /// is not factored itself. Null when not factored.
   std::shared_ptr<const Linear> low_rank_b;
   int64_t inputs() const { return low_rank_b ? low_rank_b->cols : cols; }
 };
@@ -67,8 +67,8 @@ struct Span {
   int32_t count;  ///< rows
 };
 
-/// A packed batch on the host. Rows are ids.size(); spans cover them in order without gaps. In a step
-/// every count is 1.
+/// A packed batch on the host. Rows are ids.size(); spans cover them in order without gaps. In a
+/// step every count is 1.
 struct Batch {
   std::span<const int32_t> ids;
   std::span<const Span> spans;
@@ -96,9 +96,10 @@ struct KvCache {
 /// beta = sigmoid(b), delta rule, then RMS norm per head times SiLU(z).
 struct DeltaNetSpec {
   int64_t key_heads = 0;
-  int64_t value_heads = 0;  ///< a multiple of key_heads; key head h serves value heads h*r .. h*r+r-1
-  int64_t key_dim = 0;      ///< per head
-  int64_t value_dim = 0;    ///< per head
+  int64_t value_heads =
+      0;                  ///< a multiple of key_heads; key head h serves value heads h*r .. h*r+r-1
+  int64_t key_dim = 0;    ///< per head
+  int64_t value_dim = 0;  ///< per head
   int64_t conv = 4;
   const float* conv_weight = nullptr;  ///< [2*key_heads*key_dim + value_heads*value_dim, conv] fp32
   const float* neg_exp_a = nullptr;    ///< [value_heads] fp32, -exp(A_log)
@@ -128,8 +129,9 @@ struct DeviceFacts {
   int32_t multiprocessors = 0;  ///< CUDA: SMs; CPU: threads
 };
 
-/// Work recorded once and run again; a CUDA graph, or a plain call on the CPU. It reads the batch that
-/// is current when it runs, which must have as many rows and spans as the one it was recorded with.
+/// Work recorded once and run again; a CUDA graph, or a plain call on the CPU. It reads the batch
+/// that is current when it runs, which must have as many rows and spans as the one it was recorded
+/// with.
 class Replay {
  public:
   virtual ~Replay() = default;
@@ -147,8 +149,9 @@ class Ops {
   virtual Arena& arena() = 0;
   virtual void* stream() = 0;  ///< cudaStream_t, or nullptr
 
-  // --- memory -------------------------------------------------------------------------------------
-  virtual void copy_in(void* to, const void* host, size_t bytes) = 0;   ///< done when it returns
+  // --- memory
+  // -------------------------------------------------------------------------------------
+  virtual void copy_in(void* to, const void* host, size_t bytes) = 0;  ///< done when it returns
   virtual void copy_out(void* host, const void* from, size_t bytes) = 0;
   virtual void zero(void* to, size_t bytes) = 0;
   virtual void synchronize() = 0;
@@ -162,17 +165,19 @@ class Ops {
   /// Releases caches and scratch that are not needed between measurements.
   virtual void trim() = 0;
 
-  // --- the batch ----------------------------------------------------------------------------------
+  // --- the batch
+  // ----------------------------------------------------------------------------------
   /// Makes `batch` current: ids, positions and spans as the device reads them.
   virtual void upload(const Batch& batch) = 0;
-  /// After a step: the id of row i becomes the argmax (lowest id on ties) of logits row i [B, vocab]
-  /// fp32, and every span's start grows by one. Stays on the device.
+  /// After a step: the id of row i becomes the argmax (lowest id on ties) of logits row i [B,
+  /// vocab] fp32, and every span's start grows by one. Stays on the device.
   virtual void advance_greedy(const float* logits, int64_t vocab) = 0;
   /// The current batch's ids to the host (synchronizes).
   virtual void read_ids(std::span<int32_t> ids) = 0;
   virtual std::unique_ptr<Replay> record(std::function<void()> work) = 0;
 
-  // --- model ops ----------------------------------------------------------------------------------
+  // --- model ops
+  // ----------------------------------------------------------------------------------
   /// y [T, D] act = rows ids[t] of the table.
   virtual void embed(const Linear& table, void* y) = 0;
   /// y [T, D] = norm(x [T, D]).
@@ -185,16 +190,18 @@ class Ops {
   /// y [T, I] = silu(W_gate norm(x)) * (W_up norm(x)); w holds gate then up, I rows each.
   virtual void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
                        void* y) = 0;
-  /// qkv [T, q | k | v] act, q part [heads, head_dim * (gated ? 2 : 1)]; appends k, v to the cache and
-  /// attends causally over it; y [T, query_heads * head_dim].
+  /// qkv [T, q | k | v] act, q part [heads, head_dim * (gated ? 2 : 1)]; appends k, v to the cache
+  /// and attends causally over it; y [T, query_heads * head_dim].
   virtual void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
                          void* y) = 0;
-  /// in [T, qkv | z | b | a] act: conv_rows, value_heads * value_dim, value_heads, value_heads columns.
-  /// y [T, value_heads * value_dim]. Reads and updates the states; a span with start 0 begins from zero.
+  /// in [T, qkv | z | b | a] act: conv_rows, value_heads * value_dim, value_heads, value_heads
+  /// columns. y [T, value_heads * value_dim]. Reads and updates the states; a span with start 0
+  /// begins from zero.
   virtual void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
                          void* y) = 0;
   /// y [n, D] = x [rows[i], D]; rows on the host.
-  virtual void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) = 0;
+  virtual void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width,
+                           void* y) = 0;
   /// y [T, N] += bias [N] (fp32).
   virtual void add_bias(void* y, int64_t rows, int64_t width, const float* bias) = 0;
   /// logits [n, vocab] fp32 = W norm(x [n, D]).

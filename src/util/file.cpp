@@ -1,14 +1,14 @@
 #include "util/file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "util/error.h"
 
@@ -62,8 +62,8 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
     const size_t n = read_some(fd, out.data() + used, out.size() - used, path);
     used += n;
     if (used > max_bytes) {
-      throw UsageError("too_large",
-                       path + " is larger than the allowed " + std::to_string(max_bytes) + " bytes");
+      throw UsageError("too_large", path + " is larger than the allowed " +
+                                        std::to_string(max_bytes) + " bytes");
     }
     if (n == 0) break;
   }

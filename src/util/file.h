@@ -1,14 +1,14 @@
 // Files: owned descriptors, whole-file reads with a bound, atomic durable writes, memory maps.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <sys/types.h>
 
 namespace cbench {
 

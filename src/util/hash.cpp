@@ -1,9 +1,9 @@
 #include "util/hash.h"
 
-#include <openssl/evp.h>
-
 #include <array>
 #include <vector>
+
+#include <openssl/evp.h>
 
 #include "util/error.h"
 #include "util/file.h"

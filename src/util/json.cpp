@@ -42,8 +42,8 @@ class Guard {
 };
 
 [[noreturn]] void wrong_type(std::string_view key, std::string_view source, const char* expected) {
-  throw UsageError("json_type", std::string(source) + ": \"" + std::string(key) + "\" must be " +
-                                    expected);
+  throw UsageError("json_type",
+                   std::string(source) + ": \"" + std::string(key) + "\" must be " + expected);
 }
 
 template <typename Value>

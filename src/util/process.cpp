@@ -1,5 +1,12 @@
 #include "util/process.h"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,13 +15,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <stdexcept>
 
 #include "util/clock.h"
 #include "util/error.h"
@@ -198,7 +198,8 @@ std::optional<ExitStatus> Process::wait(double seconds) {
     if (ready < 0 && errno != EINTR) throw_errno("poll", "child");
     if (ready > 0) {
       siginfo_t info{};
-      if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0) throw_errno("wait", "child");
+      if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0)
+        throw_errno("wait", "child");
       status_ = decode(info);
       return status_;
     }
@@ -261,7 +262,8 @@ RunResult run_process(ProcessOptions options, double timeout, size_t max_output,
     if (input.empty()) in.second.reset();
     const double until = status ? drain_deadline : started + timeout;
     const int wait_ms = static_cast<int>(std::clamp((until - now) * 1000 + 1, 0.0, 60000.0));
-    if (::poll(polls.data(), polls.size(), wait_ms) < 0 && errno != EINTR) throw_errno("poll", "child");
+    if (::poll(polls.data(), polls.size(), wait_ms) < 0 && errno != EINTR)
+      throw_errno("poll", "child");
     if (polls[0].revents != 0) drain(out_read, result.out);
     if (polls[1].revents != 0) drain(err_read, result.err);
     if (polls[3].revents != 0) {

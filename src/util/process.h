@@ -1,7 +1,6 @@
-// Child processes: start with limits and chosen descriptors, wait with a bound, leave nothing behind.
+// Child processes: start with limits and chosen descriptors, wait with a bound, leave nothing
+// behind.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <map>
@@ -10,25 +9,27 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "util/file.h"
 
 namespace cbench {
 
 struct ProcessOptions {
-  std::vector<std::string> argv;             ///< argv[0] is looked up in PATH
-  std::map<std::string, std::string> env;    ///< the child's whole environment
-  bool inherit_env = false;                  ///< start from ours, `env` on top
-  std::string cwd;                           ///< "" = ours
-  std::vector<std::pair<int, int>> fds;      ///< {ours, number in the child}; all others are closed
+  std::vector<std::string> argv;           ///< argv[0] is looked up in PATH
+  std::map<std::string, std::string> env;  ///< the child's whole environment
+  bool inherit_env = false;                ///< start from ours, `env` on top
+  std::string cwd;                         ///< "" = ours
+  std::vector<std::pair<int, int>> fds;    ///< {ours, number in the child}; all others are closed
   std::optional<int> stdin_fd, stdout_fd, stderr_fd;  ///< default: /dev/null
   std::vector<std::pair<int, uint64_t>> rlimits;      ///< {RLIMIT_*, value}
-  bool die_with_parent = true;               ///< SIGKILL when this thread's process ends
+  bool die_with_parent = true;                        ///< SIGKILL when this thread's process ends
 };
 
 struct ExitStatus {
   bool exited = false;  ///< ended by exit(code)
   int code = 0;
-  int signal = 0;       ///< else ended by this signal
+  int signal = 0;  ///< else ended by this signal
   bool ok() const { return exited && code == 0; }
   std::string text() const;  ///< "exit code 3", "signal 9 (Killed)"
 };
@@ -36,7 +37,8 @@ struct ExitStatus {
 /// A child in its own session and process group. The destructor kills the group and reaps.
 class Process {
  public:
-  explicit Process(const ProcessOptions& options);  ///< throws EnvironmentError ("not_found", "spawn")
+  explicit Process(
+      const ProcessOptions& options);  ///< throws EnvironmentError ("not_found", "spawn")
   ~Process();
   Process(Process&&) noexcept;
   Process& operator=(Process&&) = delete;
@@ -59,7 +61,7 @@ class Process {
 struct RunResult {
   ExitStatus status;
   bool timed_out = false;
-  std::string out;          ///< first `max_output` bytes of each stream
+  std::string out;  ///< first `max_output` bytes of each stream
   std::string err;
   bool truncated = false;
   double seconds = 0;

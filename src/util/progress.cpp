@@ -1,9 +1,9 @@
 #include "util/progress.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
+
+#include <unistd.h>
 
 #include "util/clock.h"
 #include "util/units.h"

@@ -24,7 +24,8 @@ constexpr std::array<Unit, 9> kSizes{{{"B", 1},
                                       {"MiB", 1048576.0},
                                       {"GiB", 1073741824.0},
                                       {"TiB", 1099511627776.0}}};
-constexpr std::array<Unit, 5> kTimes{{{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}};
+constexpr std::array<Unit, 5> kTimes{
+    {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}};
 
 /// Splits "8 GiB" into the number and the unit's factor; false when either is not understood.
 template <size_t N>
@@ -75,8 +76,9 @@ int64_t parse_size(std::string_view text) {
 double parse_duration(std::string_view text) {
   double seconds = 0;
   if (!split(text, kTimes, seconds) || seconds <= 0 || seconds > 10.0 * 366 * 86400) {
-    throw UsageError("duration", "\"" + std::string(text) +
-                                     "\" is not a duration; write a number and a unit, for example 8h");
+    throw UsageError("duration",
+                     "\"" + std::string(text) +
+                         "\" is not a duration; write a number and a unit, for example 8h");
   }
   return seconds;
 }
@@ -96,8 +98,8 @@ std::string format_duration(double seconds) {
   if (whole < 3600) {
     std::snprintf(buffer.data(), buffer.size(), "%ldm %02lds", whole / 60, whole % 60);
   } else {
-    std::snprintf(buffer.data(), buffer.size(), "%ldh %02ldm %02lds", whole / 3600,
-                  whole / 60 % 60, whole % 60);
+    std::snprintf(buffer.data(), buffer.size(), "%ldh %02ldm %02lds", whole / 3600, whole / 60 % 60,
+                  whole % 60);
   }
   return buffer.data();
 }

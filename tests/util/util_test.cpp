@@ -1,8 +1,8 @@
 // Units, UTF-8, JSON bounds, durable files, child processes.
+#include <filesystem>
+
 #include <gtest/gtest.h>
 #include <signal.h>
-
-#include <filesystem>
 
 #include "util/error.h"
 #include "util/file.h"

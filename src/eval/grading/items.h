@@ -34,7 +34,8 @@ std::vector<Gsm8kItem> read_gsm8k(const std::string& path);
 /// {"task_id", "prompt", "entry_point", "canonical_solution", "test"} (openai/human-eval).
 std::vector<HumanEvalItem> read_humaneval(const std::string& path);
 /// {"context": "Question: ...\nAnswer:", "answer", "aliases"} (llm-foundry), {"question", "answer",
-/// "aliases"}, the official {"Question", "QuestionId", "Answer": {"Value", "Aliases"}}, or the Hub's
+/// "aliases"}, the official {"Question", "QuestionId", "Answer": {"Value", "Aliases"}}, or the
+/// Hub's
 /// {"question", "question_id", "answer": {"value", "aliases"}}.
 std::vector<TriviaQaItem> read_triviaqa(const std::string& path);
 /// {"problem", "answer", "unique_id"}: one JSON array, or a record per line.

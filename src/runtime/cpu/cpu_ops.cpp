@@ -2,9 +2,9 @@
 #include "runtime/cpu/cpu_ops.h"
 
 #include <algorithm>
-#include <vector>
 #include <cstring>
 #include <fstream>
+#include <vector>
 
 #include "runtime/cpu/delta_net.h"
 #include "runtime/cpu/kernels.h"

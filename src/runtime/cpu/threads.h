@@ -10,7 +10,8 @@
 
 namespace cbench::cpu {
 
-/// Fixed at the first call, since scratch is planned for it: a plugin may change OpenMP's own number.
+/// Fixed at the first call, since scratch is planned for it: a plugin may change OpenMP's own
+/// number.
 inline int thread_count() {
   static const int count = omp_get_max_threads();
   return count;
