@@ -97,12 +97,12 @@ void Driver::prepare() {
 void Driver::search() {
   ControlServer control(run_.socket(),
                         [this](std::string_view request) { return desk_.answer(request); });
-  progress_ = std::make_unique<Progress>("searching", budget_.total(), "s", options_.quiet);
+  progress_ = std::make_unique<Progress>("searching", 0, "s", options_.quiet);
   while (!interrupted_ && !state_.search_ended) search_once();
   control.stop();  // the box is gone; a version whose saving had begun is finished first
   budget_.stop();
   state_ = fold_journal(journal_.events());
-  if (progress_) progress_->finish(desk_.latest());
+  if (progress_) progress_->finish(state_.search_ended.value_or("interrupted"));
   progress_.reset();
 }
 
@@ -207,7 +207,8 @@ void Driver::show_search() {
   budget_.tick();
   if (!progress_) return;
   const std::string latest = desk_.latest();
-  progress_->update(budget_.used(), "launch " + std::to_string(state_.launches.size()) +
+  progress_->update(budget_.used(), "launch " + std::to_string(state_.launches.size()) + ", " +
+                                        format_duration(budget_.left()) + " left" +
                                         (latest.empty() ? ", no version yet" : ", " + latest));
 }
 
