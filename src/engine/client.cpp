@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -9,6 +11,7 @@
 #include <thread>
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +26,7 @@ namespace {
 
 constexpr int kEngineSocket = 3;     // descriptor number inside the box
 constexpr double kExitGrace = 10;    // seconds for a polite end
+constexpr double kLogGrace = 1;      // seconds for the log's last bytes after the end
 constexpr size_t kTailBytes = 8192;  // of the engine's log kept for messages
 /// Growth of the C library's heap that no arena accounts for: 0.3 to 0.9 MiB over a whole verify of
 /// the tiny model (docs/engine-protocol.md).
@@ -76,15 +80,36 @@ std::vector<pid_t> children_of(pid_t pid) {
 
 }  // namespace
 
-int64_t process_tree_memory(pid_t root) {
+namespace {
+
+/// Bytes of the memory files (memfd_create) among a process's descriptors: memory that no resident
+/// size shows while it is not mapped.
+int64_t held_memory(const std::string& process, uint64_t ours) {
   int64_t total = 0;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(process + "/fd", code)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), code).string();
+    struct stat info {};
+    if (!target.starts_with("/memfd:") || ::stat(entry.path().c_str(), &info) != 0) continue;
+    if (info.st_ino != ours) total += int64_t{info.st_blocks} * 512;
+  }
+  return total;
+}
+
+}  // namespace
+
+TreeMemory process_tree_memory(pid_t root, uint64_t ours) {
+  TreeMemory total;
   std::deque<pid_t> queue{root};
   while (!queue.empty()) {
     const pid_t pid = queue.front();
     queue.pop_front();
     try {
-      const std::string status = read_file("/proc/" + std::to_string(pid) + "/status", 1 << 16);
-      total += status_field(status, "RssAnon:") + status_field(status, "RssShmem:");
+      const std::string process = "/proc/" + std::to_string(pid);
+      const std::string status = read_file(process + "/status", 1 << 16);
+      total.anonymous += status_field(status, "RssAnon:") + status_field(status, "VmSwap:");
+      total.shared += status_field(status, "RssShmem:");
+      total.held += held_memory(process, ours);
     } catch (const Error&) {
       continue;
     }
@@ -105,34 +130,52 @@ int64_t EngineMemory::resident() const { return arena.model_storage() + unexplai
 class Engine::LogTail {
  public:
   explicit LogTail(Fd read_end) : fd_(std::move(read_end)), thread_([this] { pump(); }) {}
-  ~LogTail() { thread_.join(); }
+  /// A process that outlived its box (possible without isolation) may hold the write end: the
+  /// reader does not wait for it.
+  ~LogTail() {
+    stop_ = true;
+    thread_.join();
+  }
 
-  std::string text() {
-    const std::lock_guard lock(mutex_);
+  /// What was read so far; after the engine's end, everything.
+  std::string text(bool ended) {
+    std::unique_lock lock(mutex_);
+    if (ended) done_.wait_for(lock, std::chrono::duration<double>(kLogGrace), [&] { return eof_; });
     return repair_utf8(tail_);
   }
 
  private:
   void pump() {
     std::array<char, 16384> buffer;
-    while (true) {
+    while (!stop_) {
+      pollfd poller{fd_.get(), POLLIN, 0};
+      if (::poll(&poller, 1, 100) <= 0) continue;
       const ssize_t n = ::read(fd_.get(), buffer.data(), buffer.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return;
       const std::lock_guard lock(mutex_);
+      if (n <= 0) {
+        eof_ = true;
+        done_.notify_all();
+        return;
+      }
       tail_.append(buffer.data(), static_cast<size_t>(n));
       if (tail_.size() > kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
     }
   }
 
   Fd fd_;
+  std::atomic<bool> stop_ = false;
   std::mutex mutex_;
+  std::condition_variable done_;
+  bool eof_ = false;
   std::string tail_;
-  std::thread thread_;
+  std::thread thread_;  // last: it uses all of the above
 };
 
 BoxSpec Engine::box_spec(int socket, int log) const {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string self = options_.program.empty()
+                               ? std::filesystem::read_symlink("/proc/self/exe").string()
+                               : options_.program;
   const bool direct = options_.box == BoxKind::kDirect;
   BoxSpec spec;
   spec.argv = {direct ? self : "/cbench/cbench",
@@ -189,8 +232,9 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
        {}, buffer_.get());
   const Message warm = receive(options_.load_timeout);
   if (warm.type() != "warm") fail("engine_protocol", "expected warm, got another message");
-  device_name_ = printable(warm.head.value("device", ""), 100);
-  baseline_ = process_tree_memory(box_->pid());
+  device_name_ = printable(json_string(warm.head, "device", "engine"), 100);
+  baseline_ = outside_memory();
+  package_touched_ = true;
   send({{"type", "load"}});
   const Message ready = receive(options_.load_timeout);
   if (ready.type() != "ready") fail("engine_protocol", "expected ready, got another message");
@@ -212,7 +256,9 @@ void Engine::send(const Json& head, std::string_view payload, int fd) {
   try {
     channel_->send(head, payload, fd, options_.reply_timeout);
   } catch (const ChannelError& error) {
-    fail(error);
+    if (error.fault() != ChannelFault::kClosed) fail(error);
+    // What it said before it left tells more than that it left.
+    while (true) receive(0);
   }
 }
 
@@ -221,14 +267,7 @@ Message Engine::receive(double timeout) {
     const bool bounded = options_.deadline >= 0;
     if (bounded) timeout = std::min(timeout, std::max(0.0, options_.deadline - boot_seconds()));
     Message message = channel_->receive(timeout);
-    if (message.type() == "error") {
-      const std::string code = safe_code(message.head);
-      const auto text = message.head.find("message");
-      fail(code == "out_of_memory" ? "engine_out_of_memory" : code,
-           text != message.head.end() && text->is_string()
-               ? printable(text->get<std::string>(), 4000)
-               : "the engine reported an error");
-    }
+    if (message.type() == "error") fail_reported(message.head);
     return message;
   } catch (const ChannelError& error) {
     fail(error);
@@ -258,10 +297,27 @@ void Engine::fail(const ChannelError& error) {
   fail("engine_exited", "the engine left by itself: " + status->text());
 }
 
+void Engine::fail_reported(const Json& head) {
+  const std::string code = safe_code(head);
+  const auto text = head.find("message");
+  const auto exit = head.find("exit");
+  const bool blames_package =
+      package_touched_ && exit != head.end() &&
+      (*exit == static_cast<int>(Exit::kGateFailed) || *exit == static_cast<int>(Exit::kUsage));
+  fail(submission_runs() || blames_package ? Exit::kGateFailed : Exit::kInvalid,
+       code == "out_of_memory" ? "engine_out_of_memory" : code,
+       text != head.end() && text->is_string() ? printable(text->get<std::string>(), 4000)
+                                               : "the engine reported an error");
+}
+
 void Engine::fail(const std::string& code, const std::string& message) {
+  fail(submission_runs() ? Exit::kGateFailed : Exit::kInvalid, code, message);
+}
+
+void Engine::fail(Exit exit, const std::string& code, const std::string& message) {
   box_->kill();
-  const std::string tail = log_->text();
-  throw Error(Exit::kGateFailed, code,
+  const std::string tail = log_->text(true);
+  throw Error(exit, code,
               message + (tail.empty() ? "" : "\nlast lines of the engine's log:\n" + tail));
 }
 
@@ -345,12 +401,17 @@ EngineMemory Engine::memory() {
   EngineMemory memory;
   memory.arena = arena_of(message.head["storage"]);
   memory.baseline = baseline_;
-  // The logits buffer is ours; its pages show in the engine's shared memory once it wrote them.
+  memory.outside = outside_memory();
+  return memory;
+}
+
+int64_t Engine::outside_memory() const {
+  // The logits buffer is ours; its pages show in the engine's shared memory while it maps them.
   struct stat buffer {};
   if (::fstat(buffer_.get(), &buffer) != 0) throw_errno("fstat", "logits buffer");
-  const int64_t outside = process_tree_memory(box_->pid()) - int64_t{buffer.st_blocks} * 512;
-  memory.outside = std::max<int64_t>(0, outside);
-  return memory;
+  const TreeMemory tree = process_tree_memory(box_->pid(), buffer.st_ino);
+  return tree.anonymous + tree.held +
+         std::max<int64_t>(0, tree.shared - int64_t{buffer.st_blocks} * 512);
 }
 
 void Engine::close() {

@@ -13,6 +13,7 @@
 #include "engine/shared_logits.h"
 #include "runtime/arena.h"
 #include "runtime/ops.h"
+#include "util/error.h"
 
 namespace cbench {
 
@@ -20,6 +21,7 @@ struct EngineOptions {
   std::string package;  ///< directory on the host; mounted read-only
   std::string plugin;   ///< compiled plugin on the host; "" = none
   std::string config;   ///< text of the task's config.json
+  std::string program;  ///< the cbench binary to run as the engine; "" = this program itself
   BoxKind box = BoxKind::kBwrap;
   std::string device = "cpu";
   Capacity capacity;
@@ -48,10 +50,11 @@ struct EngineSequence {
   int32_t first_wanted = 0;
 };
 
-/// Thrown as Error with exit kGateFailed and one of the codes engine_crashed, engine_exited,
-/// engine_hung, engine_out_of_memory, engine_protocol, engine_error, or a code that the engine
+/// Throws Error with one of the codes engine_crashed, engine_exited, engine_hung,
+/// engine_out_of_memory, engine_protocol, engine_error, time_limit, or a code that the engine
 /// reported (plugin_failed, missing_tensor, ...). The message ends with the engine's last log
-/// lines.
+/// lines. Exit kGateFailed: the submission's failure. Exit kInvalid: ours, because the package was
+/// not touched yet, or has no plugin and the engine found no fault in its files.
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
@@ -86,12 +89,17 @@ class Engine {
 
   [[noreturn]] void fail(const ChannelError& error);
   [[noreturn]] void fail(const std::string& code, const std::string& message);
+  [[noreturn]] void fail(Exit exit, const std::string& code, const std::string& message);
+  [[noreturn]] void fail_reported(const Json& head);
+  bool submission_runs() const { return package_touched_ && !options_.plugin.empty(); }
+  int64_t outside_memory() const;
   Message receive(double timeout);
   void send(const Json& head, std::string_view payload = {}, int fd = -1);
   BoxSpec box_spec(int socket, int log) const;
   ArenaReport arena_of(const Json& storage);
 
   EngineOptions options_;
+  bool package_touched_ = false;
   std::unique_ptr<LogTail> log_;
   std::unique_ptr<Box> box_;
   std::unique_ptr<Channel> channel_;
@@ -104,7 +112,13 @@ class Engine {
   std::string device_name_;
 };
 
-/// Anonymous plus shared resident bytes of a process and all its descendants (/proc/PID/status).
-int64_t process_tree_memory(pid_t root);
+/// Memory of a process and all its descendants, in bytes (/proc/PID/status and fd).
+struct TreeMemory {
+  int64_t anonymous = 0;  ///< private, resident or swapped out
+  int64_t shared = 0;     ///< shared, resident and mapped
+  int64_t held = 0;       ///< of memory files that are open, whether mapped or not
+};
+/// `ours` is the inode of a memory file that is left out of `held`; 0 = none.
+TreeMemory process_tree_memory(pid_t root, uint64_t ours = 0);
 
 }  // namespace cbench

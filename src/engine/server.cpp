@@ -224,10 +224,11 @@ class Server {
 
 int serve_engine(Fd socket, const EngineServerOptions& options) {
   Channel channel(std::move(socket));
-  const auto report = [&](const std::string& code, const std::string& text) {
+  const auto report = [&](const std::string& code, const std::string& text, Exit exit) {
     spdlog::error("{}", text);
     try {
-      channel.send({{"type", "error"}, {"code", code}, {"message", text}});
+      channel.send(
+          {{"type", "error"}, {"code", code}, {"message", text}, {"exit", static_cast<int>(exit)}});
     } catch (const ChannelError&) {
       // The evaluator is gone: nobody is left to tell.
     }
@@ -238,14 +239,16 @@ int serve_engine(Fd socket, const EngineServerOptions& options) {
   } catch (const ChannelError& error) {
     // Hanging up is how an evaluator that was killed leaves.
     if (error.fault() == ChannelFault::kClosed) return 0;
-    report("protocol", error.what());
+    report("protocol", error.what(), Exit::kInvalid);
   } catch (const std::bad_alloc&) {
-    report("out_of_memory", "the engine ran out of memory");
+    report("out_of_memory", "the engine ran out of memory", Exit::kEnvironment);
   } catch (const Error& error) {
-    report(error.code(), error.what());
+    report(error.code(), error.what(), error.exit());
     return static_cast<int>(error.exit());
   } catch (const std::exception& error) {
-    report("internal", error.what());
+    report("internal", error.what(), Exit::kInvalid);
+  } catch (...) {
+    report("internal", "something that is no exception was thrown", Exit::kInvalid);
   }
   return static_cast<int>(Exit::kInvalid);
 }
