@@ -18,6 +18,8 @@ void add_reference(CLI::App& app, int& exit_code) {
   command->add_option("--device", a->options.device, "cpu or cuda instead of the contract's");
   command->add_flag("--keep-blocks", a->options.keep_blocks,
                     "Measure again on the blocks there are");
+  command->add_flag("--select", a->options.select,
+                    "Choose items, shots and documents anew from the fetched data");
   command->add_flag("-q,--quiet", a->options.quiet, "No progress");
   command->callback([a, &exit_code] {
     a->options.box = parse_box_kind(a->box);

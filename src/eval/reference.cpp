@@ -7,6 +7,7 @@
 #include "eval/evaluate.h"
 #include "eval/generation.h"
 #include "eval/sampling.h"
+#include "eval/selection.h"
 #include "eval/task_data.h"
 #include "model/config.h"
 #include "util/error.h"
@@ -97,6 +98,8 @@ class ReferenceMaker {
     figures.tokens_per_second =
         measure_decode_speed(*engine_, contract_.decode, prompts).tokens_per_second;
     if (mode == Mode::kVerify) {
+      figures.inputs = selection_hashes(contract_);
+      figures.prompts_sha256 = suite_.prompts_sha256();
       figures.accuracy =
           suite_.run(*engine_, read_eos_ids(contract_.checkpoint_dir()), options_.box, nullptr);
       for (BenchmarkResult& b : figures.accuracy) {
@@ -117,7 +120,12 @@ class ReferenceMaker {
 }  // namespace
 
 void make_reference(const Contract& contract, const ReferenceOptions& options) {
+  if (options.select && options.keep_blocks) {
+    throw UsageError("usage", "--select chooses new documents, so the blocks cannot be kept");
+  }
+  if (options.select || needs_selection(contract)) select_data(contract);
   ReferenceMaker(contract, options).run();
+  if (!contract.model.shipped) restrict_hidden(contract);
 }
 
 }  // namespace cbench

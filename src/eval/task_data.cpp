@@ -22,6 +22,21 @@ std::string seal_of(Json json) {
   throw UsageError("reference", path + ": " + why + "; make it anew with cbench reference");
 }
 
+/// Questions that changed since make the reference's accuracy meaningless.
+void read_inputs(const Contract& contract, const Json& json, const std::string& path,
+                 ReferenceFigures& figures) {
+  if (!json.contains("inputs")) return;
+  for (const auto& [file, hash] : json["inputs"].items()) {
+    if (!hash.is_string()) refuse(path, "inputs must hold hashes");
+    figures.inputs[file] = hash.get<std::string>();
+    const bool documents = file.starts_with(contract.data.documents + "/");
+    if (!documents && sha256_file(contract.data_path(file)) != figures.inputs[file]) {
+      refuse(path, file + " is not the file that it was made with");
+    }
+  }
+  figures.prompts_sha256 = json_string(json, "prompts_sha256", path);
+}
+
 }  // namespace
 
 std::string reference_dir(const Contract& contract, Mode mode) {
@@ -55,6 +70,7 @@ ReferenceFigures read_reference(const Contract& contract, Mode mode, const Block
     figures.blocks.push_back({nll.get<double>(), blocks.continuation});
   }
   if (figures.blocks.size() != blocks.ids.size()) refuse(path, "wrong number of blocks");
+  if (mode == Mode::kVerify) read_inputs(contract, json, path, figures);
   for (const auto& [name, value] : json_member(json, "accuracy", path).items()) {
     BenchmarkResult benchmark;
     benchmark.name = name;
@@ -81,10 +97,14 @@ void write_reference(const Contract& contract, Mode mode, const ReferenceFigures
                {"tokens_per_second", figures.tokens_per_second},
                {"device", figures.device},
                {"blocks_sha256", figures.blocks_sha256}};
+  if (!figures.inputs.empty()) {
+    json["inputs"] = figures.inputs;
+    json["prompts_sha256"] = figures.prompts_sha256;
+  }
   json["seal"] = seal_of(json);
   make_directories(reference_dir(contract, mode));
   write_file_atomic(reference_dir(contract, mode) + "/reference.json", dump_json(json, 2) + "\n",
-                    mode == Mode::kCheck ? 0644 : 0640);
+                    mode == Mode::kCheck ? 0644 : 0600);
 }
 
 std::string read_config(const Contract& contract) {

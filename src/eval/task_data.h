@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,16 @@ struct ReferenceFigures {
   std::vector<BenchmarkResult> accuracy;  ///< hidden side only; right/total are the reference's
   std::string blocks_sha256;
   std::string device;
+  // Hidden side only, empty in references made before they were recorded.
+  std::map<std::string, std::string> inputs;  ///< SHA-256 of items, shots, documents by path
+  std::string prompts_sha256;
 };
 
 std::string reference_dir(const Contract& contract, Mode mode);
 std::string blocks_path(const Contract& contract, Mode mode);
 
 /// Throws EnvironmentError ("no_reference") when it has not been made, UsageError ("reference")
-/// when the file was edited or does not belong to the blocks beside it.
+/// when the file was edited or does not belong to the blocks beside it, or to the items and shots that are there.
 ReferenceFigures read_reference(const Contract& contract, Mode mode, const Blocks& blocks);
 void write_reference(const Contract& contract, Mode mode, const ReferenceFigures& figures);
 

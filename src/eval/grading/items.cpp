@@ -2,6 +2,7 @@
 #include "eval/grading/items.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "eval/grading/gsm8k.h"
@@ -130,11 +131,13 @@ std::vector<HumanEvalItem> read_humaneval(const std::string& path) {
   return items;
 }
 
-std::vector<TriviaQaItem> read_triviaqa(const std::string& path) {
+std::vector<TriviaQaItem> read_triviaqa(const std::string& path, bool repeats) {
   std::vector<TriviaQaItem> items;
   Ids ids;
+  std::set<std::array<std::string, 3>> said;
   each_line(path, [&](const Json& record, const std::string& where, size_t number) {
     TriviaQaItem item = triviaqa_item(record, where, number);
+    if (repeats && !said.insert({item.id, item.question, item.answer}).second) return;
     ids.add(item.id, where);
     // An alias list that lacks the answer itself would refuse the answer.
     if (std::ranges::find(item.aliases, item.answer) == item.aliases.end()) {
