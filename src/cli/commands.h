@@ -20,6 +20,7 @@ void add_reference(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_status(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
+void add_papers(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_pack(CLI::App& app, int& exit_code);
 void add_version(CLI::App& app, int& exit_code);
