@@ -110,7 +110,7 @@ void try_choice(const BaselineOptions& options, const PackChoice& choice, Best& 
 std::vector<PackChoice> all_choices() {
   std::vector<PackChoice> choices;
   for (const int bits : {8, 4, 3, 2}) {
-    for (const int64_t group : {32, 64, 128}) {
+    for (const int64_t group : {32, 64, 128, 256}) {
       choices.push_back({{bits, group, bits <= 4}, 0, PackPlugin::kFast});
       if (bits < 4) choices.push_back({{bits, group, true}, 4, PackPlugin::kFast});
     }
