@@ -9,6 +9,7 @@
 #include "rows.h"
 #include "runtime/plugin_matrix.h"
 #include "util/error.h"
+#include "warm_up.h"
 
 namespace cbench::cuda {
 namespace {
@@ -60,6 +61,11 @@ CudaOps::~CudaOps() {
 }
 
 void CudaOps::copy_in(void* to, const void* host, size_t bytes) {
+  if (bytes >= Staging::kWorth) {
+    synchronize();  // what was enqueued on `to` before comes first
+    if (!staging_) staging_ = std::make_unique<Staging>(device_);
+    return staging_->copy(to, host, bytes);
+  }
   CBENCH_CUDA(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_));
   CBENCH_CUDA(cudaStreamSynchronize(stream_));
 }
@@ -68,6 +74,10 @@ void CudaOps::copy_out(void* host, const void* from, size_t bytes) {
   CBENCH_CUDA(cudaStreamSynchronize(stream_));
 }
 void CudaOps::zero(void* to, size_t bytes) { CBENCH_CUDA(cudaMemsetAsync(to, 0, bytes, stream_)); }
+void CudaOps::warm_up() {
+  warm_up_device(device_);
+  if (!staging_) staging_ = std::make_unique<Staging>(device_);
+}
 void CudaOps::synchronize() { CBENCH_CUDA(cudaStreamSynchronize(stream_)); }
 
 size_t CudaOps::plan(const Capacity& c, std::span<const Linear* const> matrices,

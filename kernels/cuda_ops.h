@@ -16,6 +16,7 @@
 #include "gemm.h"
 #include "memory.h"
 #include "runtime/ops.h"
+#include "staging.h"
 
 namespace cbench::cuda {
 
@@ -35,6 +36,7 @@ class CudaOps : public Ops {
   void copy_out(void* host, const void* from, size_t bytes) override;
   void zero(void* to, size_t bytes) override;
   void synchronize() override;
+  void warm_up() override;
   void reserve(const Capacity& limits, std::span<const Linear* const> matrices,
                std::span<const AttentionSpec> attention,
                std::span<const DeltaNetSpec> delta) override;
@@ -87,6 +89,7 @@ class CudaOps : public Ops {
   Arena arena_{memory_};
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<Staging> staging_;  ///< from the first large copy or warm_up() on
   Workspace scratch_;
   size_t panel_bytes_ = 0;      ///< for dequantized rows
   size_t temporary_bytes_ = 0;  ///< for rows of an intermediate product

@@ -4,6 +4,11 @@
 #include "check.h"
 
 namespace cbench::cuda {
+namespace {
+
+constexpr size_t kPacked = size_t{1} << 20;  // smaller blocks share the driver's 2 MiB pieces
+
+}  // namespace
 
 void* DeviceMemory::allocate(size_t bytes) {
   void* data = nullptr;
@@ -16,6 +21,11 @@ void* DeviceMemory::allocate(size_t bytes) {
   CBENCH_CUDA(cudaMemset(data, 0, bytes));
   CBENCH_CUDA(cudaDeviceSynchronize());
   return data;
+}
+
+size_t DeviceMemory::footprint(size_t bytes) const {
+  const size_t step = bytes >= kPacked ? size_t{2} << 20 : 512;
+  return (bytes + step - 1) / step * step;
 }
 
 void DeviceMemory::release(void* data, size_t) { cudaFree(data); }

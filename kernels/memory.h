@@ -13,6 +13,8 @@ class DeviceMemory : public MemorySource {
  public:
   void* allocate(size_t bytes) override;
   void release(void* data, size_t bytes) override;
+  /// The driver hands out 2 MiB at a time and packs what is below 1 MiB.
+  size_t footprint(size_t bytes) const override;
 };
 
 /// Scratch of one op call. Ops run in stream order, so every op starts at the beginning again.

@@ -113,9 +113,9 @@ __global__ void __launch_bounds__(kThreads, 4)
   RowScore score{};
   score.finite = finite;
   score.argmax = mine.index == INT32_MAX ? 0 : mine.index;
-  score.logprob = !finite                         ? NAN
-                  : target < 0 || target >= vocab ? 0.f
-                                                  : row[target] - mine.most - logf(mine.sum);
+  const bool targeted = finite && target >= 0 && target < vocab;
+  score.target_gap = targeted ? mine.most - row[target] : 0.f;
+  score.logprob = !finite ? NAN : targeted ? row[target] - mine.most - logf(mine.sum) : 0.f;
   scores[blockIdx.x] = score;
 }
 

@@ -12,7 +12,8 @@ struct RowScore {
   float logprob;   ///< of the target, natural logarithm; NaN if the row is not finite
   int32_t argmax;  ///< lowest id of the largest logit
   int32_t finite;  ///< 1 if every logit of the row is finite
-  int32_t reserved;
+  float
+      target_gap;  ///< largest logit minus the target's, >= 0; 0 without a target or if not finite
 };
 /// scores[i] of logits row i against targets[i]; all device memory. A target < 0 gives logprob 0.
 /// One pass over the row in fp32; sums in a fixed order.

@@ -15,6 +15,7 @@ void add_engine(CLI::App& app, int& exit_code) {
   command->add_option("--socket-fd", options->socket, "Inherited socket of the evaluator")
       ->required();
   command->add_option("--package", options->server.package, "Package directory")->required();
+  command->add_flag("--synthetic", options->server.synthetic)->group("");
   command->add_option("--plugin", options->server.plugin, "Compiled plugin");
   command->add_option("--device", options->server.device, "cpu or cuda")
       ->default_val("cpu")

@@ -4,8 +4,8 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -19,6 +19,7 @@
 #include "model/config.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/log.h"
 #include "util/text.h"
 
 namespace cbench {
@@ -28,9 +29,6 @@ constexpr int kEngineSocket = 3;     // descriptor number inside the box
 constexpr double kExitGrace = 10;    // seconds for a polite end
 constexpr double kLogGrace = 1;      // seconds for the log's last bytes after the end
 constexpr size_t kTailBytes = 8192;  // of the engine's log kept for messages
-/// Growth of the C library's heap that no arena accounts for: 0.3 to 0.9 MiB over a whole verify of
-/// the tiny model (docs/engine-protocol.md).
-constexpr int64_t kUnexplainedAllowance = int64_t{1} << 20;
 
 /// A codeword from the other side, made safe to print and to compare.
 std::string safe_code(const Json& head) {
@@ -98,12 +96,18 @@ int64_t held_memory(const std::string& process, uint64_t ours) {
 
 }  // namespace
 
+std::vector<pid_t> process_tree(pid_t root) {
+  std::vector<pid_t> tree{root};
+  for (size_t i = 0; i < tree.size(); ++i) {
+    const std::vector<pid_t> children = children_of(tree[i]);
+    tree.insert(tree.end(), children.begin(), children.end());
+  }
+  return tree;
+}
+
 TreeMemory process_tree_memory(pid_t root, uint64_t ours) {
   TreeMemory total;
-  std::deque<pid_t> queue{root};
-  while (!queue.empty()) {
-    const pid_t pid = queue.front();
-    queue.pop_front();
+  for (const pid_t pid : process_tree(root)) {
     try {
       const std::string process = "/proc/" + std::to_string(pid);
       const std::string status = read_file(process + "/status", 1 << 16);
@@ -111,19 +115,11 @@ TreeMemory process_tree_memory(pid_t root, uint64_t ours) {
       total.shared += status_field(status, "RssShmem:");
       total.held += held_memory(process, ours);
     } catch (const Error&) {
-      continue;
+      continue;  // it ended meanwhile
     }
-    for (const pid_t child : children_of(pid)) queue.push_back(child);
   }
   return total;
 }
-
-int64_t EngineMemory::unexplained() const {
-  const int64_t growth = outside - baseline - arena.live_total();
-  return std::max<int64_t>(0, growth - kUnexplainedAllowance);
-}
-
-int64_t EngineMemory::resident() const { return arena.model_storage() + unexplained(); }
 
 /// Reads the engine's log to its end on a thread of its own and keeps the tail: a plugin that
 /// prints for ever neither blocks nor fills anything.
@@ -188,13 +184,18 @@ BoxSpec Engine::box_spec(int socket, int log) const {
                options_.device};
   spec.env = {{"PATH", "/usr/bin:/bin"}, {"HOME", "/tmp"}, {"LC_ALL", "C.UTF-8"}};
   if (!direct) {
-    spec.mounts = {{self, "/cbench/cbench", false}, {options_.package, "/package", false}};
+    spec.mounts = {{self, "/cbench/cbench", false}};
+    if (!options_.synthetic) spec.mounts.push_back({options_.package, "/package", false});
   }
   if (!options_.plugin.empty()) {
     spec.argv.insert(spec.argv.end(), {"--plugin", direct ? options_.plugin : "/plugin/plugin.so"});
     if (!direct) spec.mounts.push_back({options_.plugin, "/plugin/plugin.so", false});
   }
+  if (options_.synthetic) spec.argv.push_back("--synthetic");
   spec.gpu = options_.device == "cuda";
+  // Where the driver's libraries lie is this machine's business, not the package's.
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  if (spec.gpu && libraries != nullptr) spec.env["LD_LIBRARY_PATH"] = libraries;
   spec.fds = {{socket, kEngineSocket}};
   spec.stdout_fd = log;
   spec.stderr_fd = log;
@@ -217,7 +218,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
 
   const int64_t vocab = parse_model_config(options_.config, "config.json of the task").vocab;
   half_floats_ = static_cast<size_t>(options_.capacity.logits_rows * vocab);
-  logits_ = SharedLogits::create_host(2 * half_floats_ * sizeof(float), buffer_);
+  create_logits();
   const Capacity& c = options_.capacity;
   send({{"type", "hello"},
         {"protocol", 1},
@@ -233,9 +234,18 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   const Message warm = receive(options_.load_timeout);
   if (warm.type() != "warm") fail("engine_protocol", "expected warm, got another message");
   device_name_ = printable(json_string(warm.head, "device", "engine"), 100);
+  const bool refused = json_string(warm.head, "logits", "engine") != logits_->kind();
+  if (refused) {
+    if (options_.device != "cuda")
+      fail("engine_protocol", "the engine wants another logits buffer");
+    spdlog::warn("the engine cannot map device memory of ours; logits go through host memory");
+    logits_ = SharedLogits::create_host(2 * half_floats_ * sizeof(float), buffer_);
+  }
+  reader_ = make_logits_reader(*logits_);
   baseline_ = outside_memory();
+  if (gpu_) device_baseline_ = gpu_->use(process_tree(box_->pid()));
   package_touched_ = true;
-  send({{"type", "load"}});
+  send({{"type", "load"}, {"logits", logits_->kind()}}, {}, refused ? buffer_.get() : -1);
   const Message ready = receive(options_.load_timeout);
   if (ready.type() != "ready") fail("engine_protocol", "expected ready, got another message");
   if (ready.head.value("vocab", Json()) != vocab) {
@@ -243,6 +253,23 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
   }
   vocab_ = vocab;
   load_seconds_ = boot_seconds() - started;
+}
+
+/// Device memory where the engine computes on a GPU; host memory otherwise, and where a GPU's
+/// memory cannot be shared between processes.
+void Engine::create_logits() {
+  const size_t bytes = 2 * half_floats_ * sizeof(float);
+  if (options_.device == "cuda") {
+    gpu_ = make_gpu_meter(0);
+    try {
+      logits_ = SharedLogits::create_cuda(0, bytes, buffer_);
+      return;
+    } catch (const EnvironmentError& error) {
+      if (error.code() != "cuda" && error.code() != "logits_buffer") throw;  // no GPU, no memory
+      spdlog::warn("no shared device memory ({}); logits go through host memory", error.what());
+    }
+  }
+  logits_ = SharedLogits::create_host(bytes, buffer_);
 }
 
 Engine::~Engine() {
@@ -389,6 +416,8 @@ ArenaReport Engine::arena_of(const Json& storage) {
       (*to)[index] = value->get<int64_t>();
     }
   }
+  const auto padding = storage.find("padding");
+  if (padding != storage.end() && padding->is_number_integer()) report.padding = *padding;
   return report;
 }
 
@@ -402,6 +431,10 @@ EngineMemory Engine::memory() {
   memory.arena = arena_of(message.head["storage"]);
   memory.baseline = baseline_;
   memory.outside = outside_memory();
+  if (gpu_) {
+    memory.device = gpu_->use(process_tree(box_->pid()));
+    memory.device_baseline = device_baseline_;
+  }
   return memory;
 }
 

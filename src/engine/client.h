@@ -4,12 +4,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "box/box.h"
 #include "engine/channel.h"
+#include "engine/gpu_memory.h"
+#include "engine/logits_reader.h"
 #include "engine/shared_logits.h"
 #include "runtime/arena.h"
 #include "runtime/ops.h"
@@ -28,18 +31,31 @@ struct EngineOptions {
   double load_timeout = 120;  ///< seconds from start to ready
   double reply_timeout = 60;  ///< seconds for one reply
   double deadline = -1;  ///< boot_seconds() at which nothing is waited for any longer; < 0 = none
-  uint64_t memory = 0;   ///< bytes of host memory for the box; 0 = no limit
+  bool synthetic =
+      false;            ///< random weights of the config's shapes, no package: for benchmarks only
+  uint64_t memory = 0;  ///< bytes of host memory for the box; 0 = no limit
 };
 
 /// What the engine says about its memory, and what is seen from outside.
 struct EngineMemory {
-  ArenaReport arena;     ///< the engine's own report; trusted only as far as it explains `outside`
-  int64_t outside = 0;   ///< bytes seen by the evaluator: anonymous and shared host memory (CPU)
+  ArenaReport arena;     ///< the engine's own report; trusted only as far as it explains the rest
+  int64_t outside = 0;   ///< host memory of the engine's processes: anonymous, shared, memory files
   int64_t baseline = 0;  ///< the same before the package was touched
-  /// Outside growth that the arena does not explain; counts as model storage beyond a small
-  /// allowance.
+  /// On a GPU the arena lies on the device, and so these are measured beside the host's memory.
+  std::optional<DeviceUse> device;
+  DeviceUse device_baseline;
+
+  /// Growth since the baseline that nothing declared explains, beyond an allowance each
+  /// (docs/engine-protocol.md). On a GPU host memory explains nothing: pinned buffers and host
+  /// copies of weights count in full.
+  int64_t unexplained_host() const;
+  int64_t unexplained_device() const;   ///< charged to the engine's processes
+  int64_t unexplained_unowned() const;  ///< charged to nobody: managed memory
+  /// All of it: counts as model storage.
   int64_t unexplained() const;
   int64_t resident() const;  ///< model storage: declared plus unexplained
+  /// "300 MiB of device memory, 64 MiB of host memory"; "" when everything is explained.
+  std::string explain() const;
 };
 
 /// Rows of one sequence to run. Logits are wanted for its rows [first_wanted, ids.size()).
@@ -68,13 +84,20 @@ class Engine {
   double load_seconds() const { return load_seconds_; }
 
   /// Runs the sequences as one batch and hands over the wanted rows in order, chunk by chunk:
-  /// rows [n, vocab] fp32, of which the first is wanted row number `first` of the call.
+  /// rows [n, vocab] fp32 for reader(), of which the first is wanted row number `first` of the
+  /// call.
   using OnRows = std::function<void(const float* rows, int64_t first, int64_t n)>;
   void forward(std::span<const EngineSequence> sequences, const OnRows& on_rows);
 
   /// Greedy decoding on the engine's device; `on_token` is called as each id arrives.
   void generate(int32_t slot, int32_t first, int32_t start, int64_t count,
                 const std::function<void(int32_t)>& on_token);
+
+  /// Computes from the rows that forward() hands over, wherever they lie.
+  LogitsReader& reader() { return *reader_; }
+  const char* logits_kind() const { return logits_->kind(); }  ///< "host" or "cuda"
+  /// The GPU's meter; null on the CPU.
+  const GpuMeter* gpu() const { return gpu_.get(); }
 
   /// Asks the engine to trim, and measures.
   EngineMemory memory();
@@ -93,6 +116,7 @@ class Engine {
   [[noreturn]] void fail_reported(const Json& head);
   bool submission_runs() const { return package_touched_ && !options_.plugin.empty(); }
   int64_t outside_memory() const;
+  void create_logits();
   Message receive(double timeout);
   void send(const Json& head, std::string_view payload = {}, int fd = -1);
   BoxSpec box_spec(int socket, int log) const;
@@ -105,12 +129,18 @@ class Engine {
   std::unique_ptr<Channel> channel_;
   Fd buffer_;  // behind logits_
   std::unique_ptr<SharedLogits> logits_;
+  std::unique_ptr<LogitsReader> reader_;
+  std::unique_ptr<GpuMeter> gpu_;
+  DeviceUse device_baseline_;
   size_t half_floats_ = 0;
   int64_t vocab_ = 0;
   int64_t baseline_ = 0;
   double load_seconds_ = 0;
   std::string device_name_;
 };
+
+/// A process and all its descendants.
+std::vector<pid_t> process_tree(pid_t root);
 
 /// Memory of a process and all its descendants, in bytes (/proc/PID/status and fd).
 struct TreeMemory {

@@ -12,8 +12,10 @@
 #include "engine/shared_logits.h"
 #include "engine/weights.h"
 #include "package/package.h"
+#include "runtime/synthetic_source.h"
 #include "util/error.h"
 #include "util/log.h"
+#include "util/text.h"
 
 namespace cbench {
 namespace {
@@ -48,7 +50,7 @@ Json storage_json(const ArenaReport& report) {
     live[name] = report.live[static_cast<size_t>(i)];
     peak[name] = report.peak[static_cast<size_t>(i)];
   }
-  return {{"live", live}, {"peak", peak}};
+  return {{"live", live}, {"peak", peak}, {"padding", report.padding}};
 }
 
 /// Half-open ranges of batch rows whose logits are wanted, as one list of rows.
@@ -101,9 +103,50 @@ class Server {
     ops_ = options_.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
     ops_->warm_up();
     ::malloc_trim(0);
-    channel_.send({{"type", "warm"}, {"device", ops_->device_name()}});
-    if (channel_.receive(kForEver).type() != "load") throw UsageError("protocol", "expected load");
+    vocab_ = base.vocab;
+    logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
+    const std::string kind = open_logits(json_string(head, "logits", "hello"), hello.fd);
+    channel_.send({{"type", "warm"}, {"device", ops_->device_name()}, {"logits", kind}});
+    const Message load = channel_.receive(kForEver);
+    if (load.type() != "load") throw UsageError("protocol", "expected load");
+    if (!logits_) logits_ = SharedLogits::open_host(load.fd, 2 * logits_bytes_);
 
+    if (options_.synthetic) {
+      weights_ = std::make_unique<SyntheticSource>(*ops_);
+      model_ = std::make_unique<Model>(*ops_, base, *weights_, capacity_);
+    } else {
+      load_package(base);
+    }
+    if (ops_->is_cuda() && !logits_on_device()) {
+      staged_ = ops_->arena().allocate<float>(logits_bytes_ / sizeof(float), Category::kLogits,
+                                              "logits for the host");
+    }
+    ops_->synchronize();
+    ops_->arena().freeze();
+    ::malloc_trim(0);
+    channel_.send(
+        {{"type", "ready"}, {"vocab", vocab_}, {"storage", storage_json(ops_->arena().report())}});
+  }
+
+  /// Maps the evaluator's buffer; "host" asks for another one where device memory cannot be mapped.
+  std::string open_logits(const std::string& kind, const Fd& fd) {
+    if (kind == "host") {
+      logits_ = SharedLogits::open_host(fd, 2 * logits_bytes_);
+    } else if (kind == "cuda" && ops_->is_cuda()) {
+      try {
+        logits_ = SharedLogits::open_cuda(0, fd, 2 * logits_bytes_);
+      } catch (const EnvironmentError& error) {
+        spdlog::warn("the evaluator's logits buffer cannot be mapped: {}", error.what());
+        return "host";
+      }
+    } else {
+      throw UsageError("protocol", "a logits buffer of kind " + printable(kind));
+    }
+    return kind;
+  }
+  bool logits_on_device() const { return std::string_view(logits_->kind()) == "cuda"; }
+
+  void load_package(const ModelConfig& base) {
     package_ = std::make_unique<Package>(Package::open(options_.package));
     const ModelConfig config = apply_overrides(base, overrides_of(package_->manifest()));
     check_matrices(config);
@@ -113,14 +156,6 @@ class Server {
     weights_ = std::make_unique<PackageWeights>(*ops_, package_->tensors(), package_->manifest(),
                                                 plugin_.get());
     model_ = std::make_unique<Model>(*ops_, config, *weights_, capacity_);
-    ops_->synchronize();
-    ops_->arena().freeze();
-    vocab_ = config.vocab;
-    logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
-    logits_ = SharedLogits::open_host(hello.fd, 2 * logits_bytes_);
-    ::malloc_trim(0);
-    channel_.send(
-        {{"type", "ready"}, {"vocab", vocab_}, {"storage", storage_json(ops_->arena().report())}});
   }
 
   /// The manifest may name only matrices that the model has.
@@ -181,7 +216,10 @@ class Server {
         --in_flight;
       }
       float* out = logits_->data() + static_cast<size_t>(half) * (logits_bytes_ / sizeof(float));
-      model_->logits(rows.subspan(done, n), out);
+      model_->logits(rows.subspan(done, n), staged_ != nullptr ? staged_ : out);
+      if (staged_ != nullptr) {
+        ops_->copy_out(out, staged_, n * static_cast<size_t>(vocab_) * sizeof(float));
+      }
       ops_->synchronize();
       channel_.send({{"type", "logits"}, {"half", half}, {"rows", n}});
       ++in_flight;
@@ -213,9 +251,10 @@ class Server {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Package> package_;
   std::unique_ptr<Plugin> plugin_;
-  std::unique_ptr<PackageWeights> weights_;
+  std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SharedLogits> logits_;
+  float* staged_ = nullptr;  ///< on the device, when the buffer is in host memory
   int64_t vocab_ = 0;
   size_t logits_bytes_ = 0;  // of one half
 };

@@ -9,9 +9,10 @@
 namespace cbench {
 
 struct EngineServerOptions {
-  std::string package;  ///< directory, as seen in the box
-  std::string plugin;   ///< shared object, "" = none
-  std::string device;   ///< "cpu" or "cuda"
+  std::string package;     ///< directory, as seen in the box
+  std::string plugin;      ///< shared object, "" = none
+  std::string device;      ///< "cpu" or "cuda"
+  bool synthetic = false;  ///< random weights instead of a package's; no evaluation asks for it
 };
 
 /// Serves one evaluator on `socket` until it says bye or hangs up. Returns the process exit code;

@@ -23,6 +23,11 @@ class SharedLogits {
   static std::unique_ptr<SharedLogits> create_host(size_t bytes, Fd& fd);
   /// The engine's side: maps what was received, writable. Throws EnvironmentError.
   static std::unique_ptr<SharedLogits> open_host(const Fd& fd, size_t bytes);
+
+  /// The same in the memory of GPU `device`: read-only here, and charged by the driver to the
+  /// evaluator alone. Throws EnvironmentError.
+  static std::unique_ptr<SharedLogits> create_cuda(int device, size_t bytes, Fd& fd);
+  static std::unique_ptr<SharedLogits> open_cuda(int device, const Fd& fd, size_t bytes);
 };
 
 }  // namespace cbench

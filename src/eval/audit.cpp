@@ -42,9 +42,10 @@ std::vector<std::vector<RowScore>> score_stepwise(Engine& engine, const Blocks& 
     }
     std::vector<RowScore> scores(targets.size());
     engine.forward(sequences, [&](const float* rows, int64_t first, int64_t n) {
-      score_rows(rows, n, engine.vocab(),
-                 std::span(targets).subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
-                 std::span(scores).subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+      engine.reader().score(
+          rows, n, engine.vocab(),
+          std::span(targets).subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
+          std::span(scores).subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
     });
     for (size_t i = 0; i < which.size(); ++i) out[i].push_back(scores[i]);
   }

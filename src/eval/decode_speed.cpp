@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "eval/logits_reader.h"
 #include "eval/statistics.h"
 #include "util/clock.h"
 #include "util/error.h"
@@ -21,19 +20,21 @@ struct Request {
   std::vector<int32_t> ids;
 };
 
-Request run_request(Engine& engine, const std::vector<int32_t>& prompt, int64_t new_tokens) {
+Request run_request(Engine& engine, const std::vector<int32_t>& prompt, int64_t new_tokens,
+                    EnergyMeter& energy) {
   Request request;
   const double started = boot_seconds();
   const EngineSequence sequence{0, 0, prompt, static_cast<int32_t>(prompt.size() - 1)};
   int32_t first = -1;
   engine.forward({&sequence, 1}, [&](const float* rows, int64_t, int64_t n) {
-    first = argmax_rows(rows, n, engine.vocab())[0];
+    first = engine.reader().argmax(rows, n, engine.vocab())[0];
   });
   if (first < 0) {
     throw Error(Exit::kGateFailed, "non_finite_logits", "NaN or infinite logits before decoding");
   }
+  request.prefill_seconds = boot_seconds() - started;
+  energy.start();  // reading the counter takes milliseconds that belong to neither window
   const double first_token = boot_seconds();
-  request.prefill_seconds = first_token - started;
   request.ids.push_back(first);
   double last_token = first_token;
   engine.generate(0, first, static_cast<int32_t>(prompt.size()), new_tokens - 1, [&](int32_t id) {
@@ -41,6 +42,7 @@ Request run_request(Engine& engine, const std::vector<int32_t>& prompt, int64_t 
     request.ids.push_back(id);
   });
   request.seconds = last_token - first_token;
+  energy.stop(new_tokens - 1);
   return request;
 }
 
@@ -54,8 +56,8 @@ void judge_tokens(Engine& engine, const std::vector<int32_t>& prompt,
   engine.forward({&sequence, 1}, [&](const float* rows, int64_t first, int64_t n) {
     const auto offset = static_cast<size_t>(first);
     const auto count = static_cast<size_t>(n);
-    score_rows(rows, n, engine.vocab(), std::span(answer).subspan(offset, count),
-               std::span(scores).subspan(offset, count));
+    engine.reader().score(rows, n, engine.vocab(), std::span(answer).subspan(offset, count),
+                          std::span(scores).subspan(offset, count));
   });
   for (size_t i = 0; i < answer.size(); ++i) {
     result.agreement += scores[i].argmax == answer[i] ? 1 : 0;
@@ -77,15 +79,16 @@ DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& protocol,
   }
   DecodeSpeed result;
   size_t next = 0;
+  EnergyMeter warm_up(nullptr), energy(engine.gpu());
   for (int64_t i = 0; i < protocol.warmup_requests; ++i) {
-    run_request(engine, prompts[next++], protocol.new_tokens);
+    run_request(engine, prompts[next++], protocol.new_tokens, warm_up);
   }
   std::vector<double> prefill;
   std::vector<std::pair<size_t, std::vector<int32_t>>> answers;
   for (int64_t round = 0; round < protocol.rounds; ++round) {
     double sum = 0;
     for (int64_t i = 0; i < protocol.requests_per_round; ++i) {
-      Request request = run_request(engine, prompts[next], protocol.new_tokens);
+      Request request = run_request(engine, prompts[next], protocol.new_tokens, energy);
       sum += request.seconds;
       prefill.push_back(request.prefill_seconds);
       answers.emplace_back(next++, std::move(request.ids));
@@ -100,6 +103,7 @@ DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& protocol,
   result.tokens_per_second =
       static_cast<double>(protocol.new_tokens - 1) / median(result.round_seconds);
   result.prefill_seconds = median(prefill);
+  result.energy = energy.use();
   return result;
 }
 

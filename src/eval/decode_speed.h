@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/client.h"
+#include "eval/energy.h"
 #include "task/contract.h"
 
 namespace cbench {
@@ -22,6 +23,7 @@ struct DecodeSpeed {
   double agreement = 0;
   double mean_gap = 0;
   bool tokens_plausible = false;
+  EnergyUse energy;  ///< of the timed windows; nothing on the CPU
 };
 
 /// `prompts` [warmup + rounds * requests] of prompt_tokens ids each, never used before.

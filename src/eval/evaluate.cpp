@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "package/package.h"
 #include "util/clock.h"
+#include "util/log.h"
 #include "util/progress.h"
 #include "util/random.h"
 #include "util/units.h"
@@ -22,7 +23,8 @@ namespace cbench {
 namespace {
 
 constexpr uint64_t kBootstrapSeed =
-    20250101;  // fixed: the interval is a function of the block sums
+    20250101;                                // fixed: the interval is a function of the block sums
+constexpr int64_t kBusy = int64_t{1} << 30;  // device memory of others that is worth a word
 constexpr uint64_t kEngineMemory = uint64_t{16} << 30;
 
 /// A task's data, read before anything of the submission is touched.
@@ -64,6 +66,7 @@ class Evaluation {
       suite_.emplace(contract, *tokenizer_);
     }
     require_box(options.box);
+    if (device_ == "cuda") gpu_ = make_gpu_meter(0);
   }
 
   Verdict run() {
@@ -95,6 +98,12 @@ class Evaluation {
     verdict_.parameters = contract_.model.parameters;
     verdict_.storage.limit = contract_.limit;
     verdict_.reference_tokens_per_second = data_.reference.tokens_per_second;
+    if (!gpu_) return;
+    verdict_.energy.emplace().idle_watts = gpu_->power();
+    if (const int64_t busy = gpu_->use({}).others; busy > kBusy) {
+      spdlog::warn("other processes hold {} of the GPU: speed and energy are not the package's own",
+                   format_size(busy));
+    }
   }
 
   /// Runs one stage unless an earlier one ended the evaluation; records what became of it.
@@ -175,8 +184,12 @@ class Evaluation {
                         static_cast<double>(data_.blocks.continuation);
     Progress progress("likelihood", tokens, "tokens", options_.quiet);
     LikelihoodResult result;
+    EnergyMeter energy(gpu_.get());
+    energy.start();
     result.blocks =
         measure_likelihood(*engine_, data_.blocks, [&](double done) { progress.update(done); });
+    energy.stop(static_cast<int64_t>(tokens));
+    if (verdict_.energy) verdict_.energy->scoring = energy.use();
     progress.finish();
     result.reference_blocks = data_.reference.blocks;
     result.ppl = perplexity(result.blocks);
@@ -237,6 +250,7 @@ class Evaluation {
     const auto prompts = fresh_prompts(data_.blocks, decode_prompts(contract_.decode),
                                        contract_.decode.prompt_tokens, random_seed());
     verdict_.decode = measure_decode_speed(*engine_, contract_.decode, prompts);
+    if (verdict_.energy) verdict_.energy->decode = verdict_.decode->energy;
     if (!verdict_.decode->tokens_plausible) {
       gate("decode_tokens", "the tokens of the timed decoding are not what the logits say");
     }
@@ -247,15 +261,16 @@ class Evaluation {
     StorageResult& s = verdict_.storage;
     s.arena = memory.arena;
     s.unexplained = memory.unexplained();
+    s.unexplained_what = memory.explain();
     s.resident_after_inference = memory.resident();
     const int64_t resident = std::max(s.resident_after_load, s.resident_after_inference);
     if (resident > s.limit) {
       gate("resident_over_limit",
            "resident model storage is " + format_size(resident) + " of " + format_size(s.limit) +
                ": over by " + format_size(resident - s.limit) +
-               (s.unexplained > 0
-                    ? ", of which " + format_size(s.unexplained) + " was never declared"
-                    : ""));
+               (s.unexplained > 0 ? ", of which " + format_size(s.unexplained) +
+                                        " was never declared (" + s.unexplained_what + ")"
+                                  : ""));
     }
     engine_->close();
     package_->tree().check_unchanged();
@@ -288,6 +303,7 @@ class Evaluation {
   TempDir work_{"cbench-eval"};
   std::optional<Package> package_;
   std::string plugin_;
+  std::unique_ptr<GpuMeter> gpu_;  ///< null on the CPU
   std::unique_ptr<Engine> engine_;
   Verdict verdict_;
   std::string stopped_by_;
@@ -305,11 +321,13 @@ Capacity capacity_for(const Contract& contract, const std::string& device, int64
   Capacity capacity;
   capacity.max_length = std::max({block, request, longest});
   const bool cuda = device == "cuda";
-  capacity.tokens = std::max<int64_t>(cuda ? 8192 : 2048, capacity.max_length);
+  capacity.tokens = std::max<int64_t>(cuda ? 16384 : 2048, capacity.max_length);
   capacity.slots = std::clamp<int64_t>(items, 16, cuda ? 160 : 64);
   capacity.sequences = capacity.slots;
-  const int64_t logits_bytes = int64_t{cuda ? 512 : 8} << 20;
+  const int64_t logits_bytes = int64_t{cuda ? 1024 : 8} << 20;
   capacity.logits_rows = std::clamp<int64_t>(logits_bytes / (4 * vocab), 1, capacity.tokens);
+  // Whole tiles of the head's product.
+  if (cuda && capacity.logits_rows > 256) capacity.logits_rows -= capacity.logits_rows % 256;
   return capacity;
 }
 

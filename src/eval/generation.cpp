@@ -87,7 +87,7 @@ class Generator {
   void advance(size_t first, std::span<const EngineSequence> sequences) {
     std::vector<int32_t> tokens(sequences.size());
     engine_.forward(sequences, [&](const float* rows, int64_t offset, int64_t n) {
-      const std::vector<int32_t> best = argmax_rows(rows, n, engine_.vocab());
+      const std::vector<int32_t> best = engine_.reader().argmax(rows, n, engine_.vocab());
       std::copy(best.begin(), best.end(), tokens.begin() + offset);
     });
     for (size_t i = 0; i < tokens.size(); ++i) accept(active_[first + i], tokens[i]);

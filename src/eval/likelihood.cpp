@@ -37,8 +37,8 @@ std::vector<std::vector<RowScore>> score_blocks(Engine& engine, const Blocks& bl
     engine.forward(sequences, [&](const float* rows, int64_t first, int64_t n) {
       const auto offset = static_cast<size_t>(first);
       const auto size = static_cast<size_t>(n);
-      score_rows(rows, n, engine.vocab(), std::span(targets).subspan(offset, size),
-                 std::span(scores).subspan(offset, size));
+      engine.reader().score(rows, n, engine.vocab(), std::span(targets).subspan(offset, size),
+                            std::span(scores).subspan(offset, size));
     });
     for (size_t i = 0; i < count; ++i) {
       const auto from = scores.begin() + static_cast<std::ptrdiff_t>(i * n_tokens);

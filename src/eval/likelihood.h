@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/client.h"
+#include "engine/logits_reader.h"
 #include "eval/blocks.h"
-#include "eval/logits_reader.h"
 #include "eval/statistics.h"
 
 namespace cbench {

@@ -62,8 +62,9 @@ void sample_group(Engine& engine, Blocks& blocks, size_t first, size_t count, do
     }
     std::vector<int32_t> next(count);
     engine.forward(sequences, [&](const float* rows, int64_t offset, int64_t n) {
-      const auto drawn = sample_rows(rows, n, engine.vocab(), temperature,
-                                     std::span(uniform).subspan(static_cast<size_t>(offset)));
+      const auto drawn =
+          engine.reader().sample(rows, n, engine.vocab(), temperature,
+                                 std::span(uniform).subspan(static_cast<size_t>(offset)));
       std::copy(drawn.begin(), drawn.end(), next.begin() + offset);
     });
     for (size_t i = 0; i < count; ++i) {

@@ -10,6 +10,7 @@
 
 #include "eval/audit.h"
 #include "eval/decode_speed.h"
+#include "eval/energy.h"
 #include "eval/statistics.h"
 #include "package/accountant.h"
 #include "util/error.h"
@@ -66,8 +67,16 @@ struct StorageResult {
   int64_t package_allocated = 0;
   int64_t resident_after_load = -1;  ///< -1: not measured
   int64_t resident_after_inference = -1;
-  int64_t unexplained = 0;  ///< part of the latter that nothing declared
+  std::string unexplained_what;  ///< the same by kind of memory, for people
+  int64_t unexplained = 0;       ///< part of the latter that nothing declared
   ArenaReport arena;
+};
+
+/// Joules of the whole GPU; idle power included.
+struct EnergyResult {
+  double idle_watts = 0;  ///< before the engine started
+  EnergyUse scoring;      ///< tokens are those whose probability was asked for
+  EnergyUse decode;
 };
 
 struct Verdict {
@@ -90,6 +99,7 @@ struct Verdict {
   std::optional<DecodeSpeed> decode;
   double reference_tokens_per_second = 0;
   StorageResult storage;
+  std::optional<EnergyResult> energy;  ///< on a GPU
 
   Exit exit_code() const;
 };

@@ -76,6 +76,15 @@ Json decode_json(const DecodeSpeed& r, double reference) {
           {"mean_gap", number(r.mean_gap)}};
 }
 
+Json energy_json(const EnergyUse& use) {
+  if (use.tokens == 0) return Json();
+  return {{"joules_per_token", number(use.per_token())},
+          {"joules", number(use.joules)},
+          {"seconds", number(use.seconds)},
+          {"tokens", use.tokens},
+          {"long_enough", use.long_enough()}};
+}
+
 Json audit_json(const AuditResult& r) {
   return {{"passed", r.passed},
           {"reason", r.reason},
@@ -125,6 +134,10 @@ std::string verdict_json(const Verdict& v, int indent) {
       {"accuracy", v.accuracy ? accuracy_json(*v.accuracy) : Json()},
       {"storage", storage_json(v.storage)},
       {"decode", v.decode ? decode_json(*v.decode, v.reference_tokens_per_second) : Json()},
+      {"energy", v.energy ? Json{{"idle_watts", number(v.energy->idle_watts)},
+                                 {"scoring", energy_json(v.energy->scoring)},
+                                 {"decode", energy_json(v.energy->decode)}}
+                          : Json()},
       {"integrity", v.audit ? audit_json(*v.audit) : Json()},
       {"stages", stages}};
   return dump_json(json, indent) + "\n";

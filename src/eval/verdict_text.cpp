@@ -95,6 +95,14 @@ std::string verdict_table(const Verdict& v) {
     }
     line(out, "decode", speed);
   }
+  if (v.energy) {
+    const auto joules = [](const EnergyUse& use) {
+      return format("%.3f J", use.per_token()) + (use.long_enough() ? "" : " (window under 5 s)");
+    };
+    line(out, "energy",
+         joules(v.energy->decode) + " per decoded token, " + joules(v.energy->scoring) +
+             " per scored token, idle " + format("%.0f W", v.energy->idle_watts));
+  }
   if (v.audit) {
     line(out, "causality",
          v.audit->passed ? format("ok (stepwise excess %.1e nats)", v.audit->stepwise_excess)

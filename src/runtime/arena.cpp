@@ -84,6 +84,7 @@ void* Arena::allocate(size_t bytes, Category category, std::string_view name) {
   blocks_.emplace(data, Block{size, category, std::string(name)});
   report_.live[index] += static_cast<int64_t>(size);
   report_.peak[index] = std::max(report_.peak[index], report_.live[index]);
+  report_.padding += static_cast<int64_t>(source_.footprint(size) - size);
   return data;
 }
 
@@ -92,6 +93,7 @@ void Arena::release(void* data) {
   const auto it = blocks_.find(data);
   if (it == blocks_.end()) throw std::logic_error("arena: release of a foreign pointer");
   report_.live[static_cast<size_t>(it->second.category)] -= static_cast<int64_t>(it->second.bytes);
+  report_.padding -= static_cast<int64_t>(source_.footprint(it->second.bytes) - it->second.bytes);
   source_.release(data, it->second.bytes);
   blocks_.erase(it);
 }

@@ -35,6 +35,7 @@ struct ArenaReport {
   std::array<int64_t, kCategories> peak{};
   int64_t model_storage() const;  ///< live bytes of the categories that count
   int64_t live_total() const;
+  int64_t padding = 0;  ///< bytes that the source takes beyond `live` by rounding blocks up
 };
 
 /// Where an arena's bytes come from: host memory, or a CUDA device.
@@ -44,6 +45,8 @@ class MemorySource {
   virtual void* allocate(
       size_t bytes) = 0;  ///< zeroed, 256-byte aligned; nullptr when out of memory
   virtual void release(void* data, size_t bytes) = 0;
+  /// What a block of `bytes` really takes.
+  virtual size_t footprint(size_t bytes) const { return bytes; }
 };
 MemorySource& host_memory();
 

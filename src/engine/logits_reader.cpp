@@ -1,7 +1,10 @@
-#include "eval/logits_reader.h"
+#include "engine/logits_reader.h"
 
 #include <cmath>
 #include <limits>
+#include <string_view>
+
+#include "engine/shared_logits.h"
 
 namespace cbench {
 namespace {
@@ -37,10 +40,17 @@ double exp_sum(const float* row, int64_t vocab, float top, float scale) {
   return sum;
 }
 
-}  // namespace
+class HostReader : public LogitsReader {
+ public:
+  void score(const float* rows, int64_t n, int64_t vocab, std::span<const int32_t> targets,
+             std::span<RowScore> out) override;
+  std::vector<int32_t> sample(const float* rows, int64_t n, int64_t vocab, double temperature,
+                              std::span<const double> uniform) override;
+  std::vector<int32_t> argmax(const float* rows, int64_t n, int64_t vocab) override;
+};
 
-void score_rows(const float* rows, int64_t n, int64_t vocab, std::span<const int32_t> targets,
-                std::span<RowScore> out) {
+void HostReader::score(const float* rows, int64_t n, int64_t vocab,
+                       std::span<const int32_t> targets, std::span<RowScore> out) {
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < n; ++r) {
     const float* row = rows + r * vocab;
@@ -56,8 +66,8 @@ void score_rows(const float* rows, int64_t n, int64_t vocab, std::span<const int
   }
 }
 
-std::vector<int32_t> sample_rows(const float* rows, int64_t n, int64_t vocab, double temperature,
-                                 std::span<const double> uniform) {
+std::vector<int32_t> HostReader::sample(const float* rows, int64_t n, int64_t vocab,
+                                        double temperature, std::span<const double> uniform) {
   std::vector<int32_t> out(static_cast<size_t>(n), -1);
   const auto scale = static_cast<float>(1 / temperature);
 #pragma omp parallel for schedule(static)
@@ -81,7 +91,7 @@ std::vector<int32_t> sample_rows(const float* rows, int64_t n, int64_t vocab, do
   return out;
 }
 
-std::vector<int32_t> argmax_rows(const float* rows, int64_t n, int64_t vocab) {
+std::vector<int32_t> HostReader::argmax(const float* rows, int64_t n, int64_t vocab) {
   std::vector<int32_t> out(static_cast<size_t>(n), -1);
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < n; ++r) {
@@ -89,6 +99,15 @@ std::vector<int32_t> argmax_rows(const float* rows, int64_t n, int64_t vocab) {
     if (top.finite) out[static_cast<size_t>(r)] = top.index;
   }
   return out;
+}
+
+}  // namespace
+
+std::unique_ptr<LogitsReader> make_host_logits_reader() { return std::make_unique<HostReader>(); }
+
+std::unique_ptr<LogitsReader> make_logits_reader(const SharedLogits& logits) {
+  return std::string_view(logits.kind()) == "cuda" ? make_cuda_logits_reader(0)
+                                                   : make_host_logits_reader();
 }
 
 }  // namespace cbench

@@ -1,0 +1,73 @@
+// What of an engine's memory is explained, and what counts as model storage because nothing
+// explains it.
+#include <algorithm>
+
+#include "engine/client.h"
+#include "util/units.h"
+
+namespace cbench {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+/// Growth of the C library's heap that no arena accounts for: 0.3 to 1.1 MiB over a whole verify of
+/// the tiny model on the CPU (docs/engine-protocol.md).
+constexpr int64_t kHeapAllowance = 3 * kMiB / 2;
+/// The same beside a GPU, where the driver and cuBLASLt keep tables in host memory.
+constexpr int64_t kDriverHeapAllowance = 64 * kMiB;
+/// Library kernels loaded at their first use, recorded graphs, and pieces of 2 MiB begun by small
+/// blocks.
+constexpr int64_t kDeviceAllowance = 64 * kMiB;
+/// The driver's own share of a device beside what it charges to processes.
+constexpr int64_t kUnownedAllowance = 32 * kMiB;
+
+int64_t beyond(int64_t growth, int64_t allowance) {
+  return std::max<int64_t>(0, growth - allowance);
+}
+
+/// Rounding is believed up to a share of what was allocated: a block of 1 MiB or more loses less
+/// than 2 MiB, and a model has few that are not large.
+int64_t padding_of(const ArenaReport& arena) {
+  return std::clamp<int64_t>(arena.padding, 0, arena.live_total() / 50 + 64 * kMiB);
+}
+
+}  // namespace
+
+int64_t EngineMemory::unexplained_host() const {
+  if (device) return beyond(outside - baseline, kDriverHeapAllowance);
+  return beyond(outside - baseline - arena.live_total(), kHeapAllowance);
+}
+
+int64_t EngineMemory::unexplained_device() const {
+  if (!device) return 0;
+  const bool named = device->engine >= 0 && device_baseline.engine >= 0;
+  // A driver that names no process still tells the sum: what the others did not take, the engine
+  // did.
+  const int64_t growth = named ? device->engine - device_baseline.engine
+                               : device->unowned() - device_baseline.unowned();
+  return beyond(growth - arena.live_total() - padding_of(arena), kDeviceAllowance);
+}
+
+int64_t EngineMemory::unexplained_unowned() const {
+  if (!device || device->engine < 0 || device_baseline.engine < 0) return 0;
+  return beyond(device->unowned() - device_baseline.unowned(), kUnownedAllowance);
+}
+
+int64_t EngineMemory::unexplained() const {
+  return unexplained_host() + unexplained_device() + unexplained_unowned();
+}
+
+int64_t EngineMemory::resident() const { return arena.model_storage() + unexplained(); }
+
+std::string EngineMemory::explain() const {
+  std::string text;
+  const auto add = [&](int64_t bytes, const char* what) {
+    if (bytes == 0) return;
+    text += (text.empty() ? "" : ", ") + format_size(bytes) + " of " + what;
+  };
+  add(unexplained_device(), "device memory");
+  add(unexplained_unowned(), "device memory that no process owns (managed memory)");
+  add(unexplained_host(), device ? "host memory (pinned, or copies on the host)" : "host memory");
+  return text;
+}
+
+}  // namespace cbench
