@@ -117,31 +117,49 @@ void dequantize_row(const Matrix& m, int64_t row, uint16_t* out) {
   }
 }
 
+constexpr int64_t kMaxGroup = 1024;
 constexpr int64_t kMaxTokens = 8;  // above this, dequantizing once for all tokens is cheaper
 
-/// Codes of one group as floats.
-void unpack_group(const Matrix& m, const uint8_t* codes, int64_t first, float* out) {
-  const uint32_t mask = (1u << m.bits) - 1;
-  const int64_t begin = first * m.bits;
-  if (m.bits == 4 && begin % 8 == 0 && m.group % 2 == 0) {
-    const uint8_t* bytes = codes + begin / 8;
-    for (int64_t i = 0; i < m.group / 2; ++i) {
-      out[2 * i] = static_cast<float>(bytes[i] & 15);
-      out[2 * i + 1] = static_cast<float>(bytes[i] >> 4);
+/// Eight codes fill exactly `bits` bytes, so they are taken from one word at fixed shifts, which
+/// the compiler turns into vector code.
+template <int bits>
+void unpack(const uint8_t* codes, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += 8) {
+    uint64_t word = 0;
+    for (int k = 0; k < bits; ++k) word |= uint64_t{codes[i * bits / 8 + k]} << (8 * k);
+    for (int k = 0; k < 8; ++k) {
+      out[i + k] =
+          static_cast<float>(static_cast<int32_t>((word >> (k * bits)) & ((1u << bits) - 1)));
     }
-    return;
   }
-  for (int64_t i = 0; i < m.group; ++i) {
-    const int64_t bit = begin + i * m.bits;
-    uint32_t word = codes[bit / 8];
-    if (bit % 8 + m.bits > 8) word |= uint32_t{codes[bit / 8 + 1]} << 8;
-    out[i] = static_cast<float>((word >> (bit % 8)) & mask);
+}
+
+/// Codes of one group as floats; groups are multiples of eight (matmul checks).
+void unpack_group(const Matrix& m, const uint8_t* codes, int64_t first, float* out) {
+  const uint8_t* begin = codes + first * m.bits / 8;
+  switch (m.bits) {
+    case 1:
+      return unpack<1>(begin, m.group, out);
+    case 2:
+      return unpack<2>(begin, m.group, out);
+    case 3:
+      return unpack<3>(begin, m.group, out);
+    case 4:
+      return unpack<4>(begin, m.group, out);
+    case 5:
+      return unpack<5>(begin, m.group, out);
+    case 6:
+      return unpack<6>(begin, m.group, out);
+    case 7:
+      return unpack<7>(begin, m.group, out);
+    default:
+      return unpack<8>(begin, m.group, out);
   }
 }
 
 float dot(const float* a, const float* b, int64_t n) {
   float sum = 0;
-#pragma omp simd reduction(+ : sum)
+#pragma omp simd reduction(+ : sum) simdlen(16)
   for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
   return sum;
 }
@@ -155,7 +173,9 @@ size_t workspace(void* m, int64_t tokens) {
 int matmul(void* m, const void* x, int64_t tokens, void* y, int64_t y_stride, void* scratch,
            cb_stream) {
   const Matrix& matrix = *static_cast<const Matrix*>(m);
-  if (tokens > kMaxTokens || matrix.group > 1024) return CB_UNSUPPORTED;
+  if (tokens > kMaxTokens || matrix.group > kMaxGroup || matrix.group % 8 != 0) {
+    return CB_UNSUPPORTED;
+  }
   const auto* in = static_cast<const float*>(x);
   auto* out = static_cast<float*>(y);
   auto* sums = static_cast<float*>(scratch);  // [tokens, groups]
@@ -169,7 +189,7 @@ int matmul(void* m, const void* x, int64_t tokens, void* y, int64_t y_stride, vo
   }
 #pragma omp parallel for schedule(static)
   for (int64_t r = 0; r < matrix.rows; ++r) {
-    float code[1024];
+    float code[kMaxGroup];
     float total[kMaxTokens] = {};
     for (int64_t g = 0; g < groups; ++g) {
       unpack_group(matrix, matrix.codes + r * matrix.row_bytes, g * matrix.group, code);
