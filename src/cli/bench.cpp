@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "eval/evaluator_bench.h"
 #include "package/safetensors.h"
 #include "runtime/checkpoint_source.h"
 #include "runtime/synthetic_source.h"
@@ -21,14 +22,34 @@ struct Arguments {
   std::string device = "cpu";
   BenchOptions options;
   bool json = false;
+  bool evaluator = false;
+  std::string box = "bwrap";
+  EvaluatorBenchOptions evaluation;
 };
+
+std::string config_path_of(const Arguments& args, std::string& path) {
+  path = args.model.empty() ? default_tasks_root() + "/models/tiny-hybrid-6m" : args.model;
+  return std::filesystem::is_directory(path) ? path + "/config.json" : path;
+}
+
+/// The evaluator at work on random weights of the config's shapes.
+void bench_evaluation(const Arguments& args) {
+  std::string path;
+  EvaluatorBenchOptions options = args.evaluation;
+  options.config = read_file(config_path_of(args, path));
+  options.device = args.device;
+  options.box = parse_box_kind(args.box);
+  require_box(options.box);
+  const EvaluatorBenchReport report = bench_evaluator(options);
+  const std::string text = args.json ? evaluator_bench_json(report) : evaluator_bench_table(report);
+  std::printf("%s", text.c_str());
+}
 
 /// A checkpoint directory with weights, or only a config.json.
 void bench(const Arguments& args) {
-  std::string path = args.model;
-  if (path.empty()) path = default_tasks_root() + "/models/tiny-hybrid-6m";
+  std::string path;
+  const std::string config_path = config_path_of(args, path);
   const bool directory = std::filesystem::is_directory(path);
-  const std::string config_path = directory ? path + "/config.json" : path;
   const ModelConfig config = parse_model_config(read_file(config_path), config_path);
 
   std::unique_ptr<Ops> ops = args.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
@@ -81,9 +102,26 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--device", args->device, "Where to run")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  command->add_flag(
+      "--evaluator", args->evaluator,
+      "Measure the whole evaluator instead: engine process, scoring, answers, decoding");
+  command->add_option("--box", args->box, "With --evaluator: bwrap, docker or direct")
+      ->capture_default_str();
+  command->add_option("--blocks", args->evaluation.blocks, "With --evaluator: likelihood blocks")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--block-context", args->evaluation.context, "Tokens of a block not scored")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--block-scored", args->evaluation.continuation, "Tokens of a block scored")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--items", args->evaluation.items, "With --evaluator: answers")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   command->add_flag("--json", args->json, "Print the report as JSON (docs/runtime.md)");
   command->callback([args, &exit_code] {
-    bench(*args);
+    args->evaluator ? bench_evaluation(*args) : bench(*args);
     exit_code = 0;
   });
 }

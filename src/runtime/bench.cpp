@@ -85,9 +85,7 @@ class Bench {
 
   void count_work() {
     const auto rows = static_cast<double>(report_.options.tokens);
-    for (const Gemm& gemm : forward_gemms(config_)) {
-      report_.forward_flops += 2.0 * rows * static_cast<double>(gemm.n * gemm.k * gemm.count);
-    }
+    report_.forward_flops = forward_flops(config_, report_.options.tokens);
     report_.head_flops = 2.0 * rows * static_cast<double>(config_.vocab * config_.hidden);
     for (const MatrixShape& matrix : model_matrices(config_)) {
       report_.parameters += matrix.rows * matrix.cols;
@@ -153,19 +151,10 @@ class Bench {
     return total / static_cast<double>(report_.options.decode);
   }
 
-  double gemm_ceiling() {
-    double total = 0;
-    for (const Gemm& gemm : forward_gemms(config_)) {
-      total += static_cast<double>(gemm.count) *
-               ceilings_.gemm_seconds(report_.options.tokens, gemm.n, gemm.k);
-    }
-    return report_.forward_flops / total;
-  }
-
   /// One repetition: a ceiling and what is held against it, right after each other.
   void repeat() {
     const auto rows = static_cast<double>(report_.options.tokens);
-    const double gemm = gemm_ceiling();
+    const double gemm = gemm_ceiling(config_, report_.options.tokens, ceilings_);
     const double forward = seconds([&] { prefill(); });
     const double head = seconds([&] { score_rows(); });
     report_.gemm_rate.values.push_back(gemm);
@@ -223,6 +212,22 @@ double Samples::low() const {
 }
 double Samples::high() const {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+double forward_flops(const ModelConfig& config, int64_t rows) {
+  double total = 0;
+  for (const Gemm& gemm : forward_gemms(config)) {
+    total += 2.0 * static_cast<double>(rows) * static_cast<double>(gemm.n * gemm.k * gemm.count);
+  }
+  return total;
+}
+
+double gemm_ceiling(const ModelConfig& config, int64_t rows, Ceilings& ceilings) {
+  double total = 0;
+  for (const Gemm& gemm : forward_gemms(config)) {
+    total += static_cast<double>(gemm.count) * ceilings.gemm_seconds(rows, gemm.n, gemm.k);
+  }
+  return forward_flops(config, rows) / total;
 }
 
 double BenchReport::bytes_per_token() const {

@@ -74,6 +74,11 @@ struct BenchReport {
   double bytes_per_token() const;
 };
 
+/// Floating-point operations of the matrix products of a forward of `rows` rows, without the head.
+double forward_flops(const ModelConfig& config, int64_t rows);
+/// FLOP/s of those products one by one, each at its own shape.
+double gemm_ceiling(const ModelConfig& config, int64_t rows, Ceilings& ceilings);
+
 /// What the measurement needs of a model: capacity for `options`.
 Capacity bench_capacity(const BenchOptions& options);
 
