@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "package/tree.h"
 #include "util/error.h"
 #include "util/file.h"
 #include "util/text.h"
@@ -13,6 +14,7 @@ namespace cbench {
 namespace {
 
 constexpr size_t kMaxLibrary = size_t{1} << 30;
+constexpr uint64_t kCompilerMemory = uint64_t{8} << 30;  // nvcc needs a few GiB for a large file
 
 std::string last_lines(std::string_view text, size_t max_bytes) {
   if (text.size() > max_bytes) text.remove_prefix(text.size() - max_bytes);
@@ -53,11 +55,31 @@ bool is_plain_library(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+/// The engine mounts a copy of ours, not a path that somebody else can still change.
+std::string copy_library(const std::string& package_dir, const std::string& library,
+                         const std::string& out_dir) {
+  const PackageTree tree = PackageTree::walk(package_dir);
+  const TreeFile* file = tree.find(library);
+  if (file == nullptr) {
+    throw Error(Exit::kGateFailed, "plugin_file_missing",
+                library + ": no such file in the package");
+  }
+  make_directories(out_dir);
+  const std::string copy = out_dir + "/plugin.so";
+  write_file_atomic(copy, tree.read(*file, kMaxLibrary), 0755);
+  return copy;
+}
+
+}  // namespace
+
 std::string build_plugin(const std::string& package_dir, const Manifest& manifest,
                          const std::string& out_dir, const PluginBuildOptions& options) {
   if (!manifest.plugin.present()) return "";
-  if (!manifest.plugin.library.empty()) return package_dir + "/" + manifest.plugin.library;
-
+  if (!manifest.plugin.library.empty()) {
+    return copy_library(package_dir, manifest.plugin.library, out_dir);
+  }
   const std::string include = out_dir + "/include";
   const std::string out = out_dir + "/lib";
   make_directories(include + "/cbench");
@@ -73,6 +95,7 @@ std::string build_plugin(const std::string& package_dir, const Manifest& manifes
   spec.mounts = {
       {package_dir, "/package", false}, {include, "/cbench/include", false}, {out, "/out", true}};
   spec.limits.processes = 256;
+  spec.limits.memory = kCompilerMemory;
   spec.limits.file_size = kMaxLibrary;
   spec.hostname = "build";
   if (options.box == BoxKind::kDirect) {

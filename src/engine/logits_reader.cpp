@@ -1,5 +1,6 @@
 #include "engine/logits_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -29,7 +30,7 @@ RowTop top_of(const float* row, int64_t vocab) {
   top.finite = residue == 0;
   if (!top.finite) return top;
   top.value = largest;
-  while (row[top.index] != largest) ++top.index;
+  while (top.index + 1 < vocab && row[top.index] != largest) ++top.index;
   return top;
 }
 
@@ -38,6 +39,20 @@ double exp_sum(const float* row, int64_t vocab, float top, float scale) {
   double sum = 0;
   for (int64_t i = 0; i < vocab; ++i) sum += std::exp((row[i] - top) * scale);
   return sum;
+}
+
+RowScore score_row(const std::vector<float>& row, int32_t target_index) {
+  const auto vocab = static_cast<int64_t>(row.size());
+  const RowTop top = top_of(row.data(), vocab);
+  RowScore score;
+  score.finite = top.finite;
+  score.argmax = top.index;
+  if (!top.finite) return score;
+  const float target = row[static_cast<size_t>(target_index)];
+  score.target_gap = top.value - target;
+  score.log_probability =
+      static_cast<double>(target) - top.value - std::log(exp_sum(row.data(), vocab, top.value, 1));
+  return score;
 }
 
 class HostReader : public LogitsReader {
@@ -51,18 +66,16 @@ class HostReader : public LogitsReader {
 
 void HostReader::score(const float* rows, int64_t n, int64_t vocab,
                        std::span<const int32_t> targets, std::span<RowScore> out) {
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < n; ++r) {
-    const float* row = rows + r * vocab;
-    const RowTop top = top_of(row, vocab);
-    RowScore& score = out[static_cast<size_t>(r)];
-    score.finite = top.finite;
-    score.argmax = top.index;
-    if (!top.finite) continue;
-    const float target = row[targets[static_cast<size_t>(r)]];
-    score.target_gap = top.value - target;
-    score.log_probability =
-        static_cast<double>(target) - top.value - std::log(exp_sum(row, vocab, top.value, 1));
+#pragma omp parallel
+  {
+    // Scored on a copy: the engine can still write to what it shares, and a row that changed
+    // between the two passes would have any probability.
+    std::vector<float> row(static_cast<size_t>(vocab));
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < n; ++r) {
+      std::copy_n(rows + r * vocab, vocab, row.begin());
+      out[static_cast<size_t>(r)] = score_row(row, targets[static_cast<size_t>(r)]);
+    }
   }
 }
 

@@ -39,6 +39,9 @@ ModelOverrides overrides_of(const Manifest& manifest) {
     overrides.layers.assign(manifest.graph.layers->begin(), manifest.graph.layers->end());
   }
   for (const auto& [layer, width] : manifest.graph.mlp_width) overrides.mlp_width[layer] = width;
+  if (!manifest.graph.experts.empty()) {
+    throw Error(Exit::kGateFailed, "graph", "graph.experts: this model has no experts");
+  }
   return overrides;
 }
 

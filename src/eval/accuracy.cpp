@@ -169,7 +169,9 @@ std::vector<BenchmarkResult> AccuracySuite::run(Engine& engine, const std::vecto
       graded[i].answer = own[i].text;
       graded[i].end = own[i].end;
       result.right += graded[i].right ? 1 : 0;
-      result.errors += own[i].text.empty() ? 1 : 0;
+      // Blanks are no answer either.
+      const bool blank = own[i].text.find_first_not_of(" \t\r\n") == std::string::npos;
+      result.errors += blank ? 1 : 0;
       if (records != nullptr) records->push_back(graded[i]);
     }
     results.push_back(result);

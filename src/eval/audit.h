@@ -1,5 +1,9 @@
 // Causality audit: do the logits that were scored depend on tokens that come after them?
 //
+// It compares with the very scores that the likelihood was made of, not with a repetition, and runs
+// in a fresh engine: an engine that knew later tokens while it was scored cannot behave now, and
+// cannot remember what it saw.
+//
 // Teacher-forced scoring hands the engine tokens whose probabilities it is asked for. Two checks:
 // stepwise - a random subset is fed again one token at a time, token t+1 only after the logits for
 // t are here; cheating shows as a likelihood that is better teacher-forced than stepwise. suffix
@@ -7,10 +11,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "engine/client.h"
 #include "eval/blocks.h"
+#include "eval/likelihood.h"
 #include "task/contract.h"
 
 namespace cbench {
@@ -28,7 +35,9 @@ struct AuditResult {
   std::string reason;
 };
 
-AuditResult audit_causality(Engine& engine, const Blocks& blocks, const AuditProtocol& protocol,
-                            uint64_t seed);
+/// `engine` has seen none of the blocks; `scored[b]` are the scores of block b that count.
+AuditResult audit_causality(Engine& engine, const Blocks& blocks,
+                            std::span<const std::vector<RowScore>> scored,
+                            const AuditProtocol& protocol, uint64_t seed);
 
 }  // namespace cbench

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <map>
 
 #include <sys/random.h>
 
@@ -26,6 +27,17 @@ constexpr uint64_t kBootstrapSeed =
     20250101;                                // fixed: the interval is a function of the block sums
 constexpr int64_t kBusy = int64_t{1} << 30;  // device memory of others that is worth a word
 constexpr uint64_t kEngineMemory = uint64_t{16} << 30;
+/// Names are no place for weights: paths are not counted as bytes, so there may be few of them.
+constexpr uint64_t kMaxPathBytes = 64u << 10;
+/// A package this many times above the limit, and more, is refused before a byte of it is read.
+constexpr int64_t kFarAbove = 16;
+constexpr int64_t kFarAboveBytes = int64_t{64} << 20;
+
+std::string percent(double share) {
+  const auto hundredths = static_cast<int64_t>(std::lround(share * 10000));
+  const std::string rest = std::to_string(hundredths % 100);
+  return std::to_string(hundredths / 100) + (rest.size() == 1 ? ".0" : ".") + rest + " %";
+}
 
 /// A task's data, read before anything of the submission is touched.
 struct TaskData {
@@ -33,7 +45,31 @@ struct TaskData {
       : config(read_config(contract)),
         vocab(parse_model_config(config, "config.json").vocab),
         blocks(read_blocks_or_explain(contract, mode, vocab)),
-        reference(read_reference(contract, mode, blocks)) {}
+        reference(read_reference(contract, mode, blocks)),
+        official(official_hashes(contract.checkpoint_dir())) {
+    const LikelihoodProtocol& l = contract.likelihood;
+    if (blocks.context != l.context_tokens || blocks.continuation != l.continuation_tokens ||
+        static_cast<int64_t>(blocks.ids.size()) != l.blocks) {
+      throw UsageError("blocks", blocks_path(contract, mode) +
+                                     ": other blocks than the contract's likelihood protocol; make "
+                                     "them anew with cbench reference");
+    }
+  }
+
+  /// The reference must hold figures for exactly these items.
+  void require_accuracy_of(const Contract& contract) const {
+    for (const BenchmarkProtocol& protocol : contract.accuracy.benchmarks) {
+      const bool known = std::any_of(
+          reference.accuracy.begin(), reference.accuracy.end(), [&](const BenchmarkResult& r) {
+            return r.name == protocol.name && r.reference_total == protocol.items;
+          });
+      if (!known) {
+        throw UsageError("reference", "the reference has no figures for " +
+                                          std::to_string(protocol.items) + " items of " +
+                                          protocol.name + "; make it anew with cbench reference");
+      }
+    }
+  }
 
   static Blocks read_blocks_or_explain(const Contract& contract, Mode mode, int64_t vocab) {
     const std::string path = blocks_path(contract, mode);
@@ -48,6 +84,7 @@ struct TaskData {
   int64_t vocab;
   Blocks blocks;
   ReferenceFigures reference;
+  std::map<std::string, std::string> official;  ///< hashes of the source model's own files
 };
 
 class Evaluation {
@@ -64,6 +101,10 @@ class Evaluation {
     if (options.mode == Mode::kVerify) {
       tokenizer_.emplace(Tokenizer::load(contract.checkpoint_dir() + "/tokenizer.json"));
       suite_.emplace(contract, *tokenizer_);
+      data_.require_accuracy_of(contract);
+    }
+    if (!std::filesystem::exists(std::filesystem::symlink_status(options.package))) {
+      throw EnvironmentError("not_found", options.package + ": no package there");
     }
     require_box(options.box);
     if (device_ == "cuda") gpu_ = make_gpu_meter(0);
@@ -78,11 +119,11 @@ class Evaluation {
     stage("likelihood", [&] { likelihood(); });
     if (options_.mode == Mode::kVerify) {
       stage("accuracy", [&] { accuracy(); });
-      stage("audit", [&] { audit(); });
     }
     stage("decode", [&] { decode(); });
     stage("storage", [&] { storage(); });
     engine_.reset();
+    if (options_.mode == Mode::kVerify) stage("audit", [&] { audit(); });
     judge();
     verdict_.seconds = boot_seconds() - started;
     return std::move(verdict_);
@@ -133,36 +174,61 @@ class Evaluation {
 
   void stop(const std::string& name, const Error& error) {
     stopped_by_ = "stage " + name + " failed: " + error.code();
-    // Without a plugin nothing of the engine is the submission's code, so a crash there is ours.
-    const bool ours = error.code().starts_with("engine_") && !has_plugin_;
-    // A package that cannot be read is refused; the rest of the input is ours and already read.
-    const bool refused = error.exit() == Exit::kUsage || error.exit() == Exit::kGateFailed;
-    invalid_ |= ours || !refused;
-    verdict_.reasons.push_back({error.code(), error.what()});
+    // A package that cannot be read is refused; every other bad input, and what the engine's client
+    // does not put down to the submission, is ours.
+    const bool unreadable = name == "package" && error.exit() == Exit::kUsage;
+    const bool changed = error.code() == "changed" || package_changed();
+    invalid_ |= error.exit() != Exit::kGateFailed && !unreadable && !changed;
+    verdict_.reasons.push_back(
+        {changed ? "package_changed" : error.code(),
+         changed ? std::string("the package changed while it was measured: ") + error.what()
+                 : error.what()});
+  }
+
+  bool package_changed() const {
+    if (!package_) return false;
+    try {
+      package_->tree().check_unchanged();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   }
 
   void open_package() {
     PackageOptions package_options;
-    package_options.official_sha256 = official_hashes(contract_.checkpoint_dir());
+    package_options.official_sha256 = data_.official;
+    package_options.limits.max_path_bytes = kMaxPathBytes;
+    account(PackageTree::walk(options_.package, package_options.limits));
     package_.emplace(Package::open(options_.package, package_options));
-    has_plugin_ = package_->manifest().plugin.present();
     verdict_.package_sha256 = package_->hash();
-    verdict_.disk = account_disk(package_->tree(), static_cast<uint64_t>(contract_.limit));
+    account(package_->tree());
+    if (verdict_.disk->over) gate("package_over_limit", verdict_.disk->explanation);
+  }
+
+  void account(const PackageTree& tree) {
+    verdict_.disk = account_disk(tree, static_cast<uint64_t>(contract_.limit));
     verdict_.storage.package_bytes = static_cast<int64_t>(verdict_.disk->bytes);
     verdict_.storage.package_allocated = static_cast<int64_t>(verdict_.disk->allocated);
-    if (verdict_.disk->over) gate("package_over_limit", verdict_.disk->explanation);
+    if (verdict_.storage.package_bytes / kFarAbove > contract_.limit &&
+        verdict_.storage.package_bytes - contract_.limit > kFarAboveBytes) {
+      throw Error(Exit::kGateFailed, "package_over_limit",
+                  verdict_.disk->explanation + "; that is too far above to measure anything else");
+    }
   }
 
   void build() {
     PluginBuildOptions build_options;
     build_options.box = options_.box;
     build_options.device = device_;
-    build_options.timeout = contract_.timeouts.build;
+    build_options.timeout =
+        std::min(contract_.timeouts.build, std::max(1.0, deadline_ - boot_seconds()));
     plugin_ = build_plugin(options_.package, package_->manifest(), work_.path(), build_options);
   }
 
-  void load() {
+  EngineOptions engine_options() const {
     EngineOptions engine;
+    engine.program = options_.program;
     engine.package = options_.package;
     engine.plugin = plugin_;
     engine.config = data_.config;
@@ -174,7 +240,11 @@ class Evaluation {
     engine.reply_timeout = contract_.timeouts.reply;
     engine.deadline = deadline_;
     engine.memory = device_ == "cpu" ? kEngineMemory : 0;
-    engine_ = std::make_unique<Engine>(engine);
+    return engine;
+  }
+
+  void load() {
+    engine_ = std::make_unique<Engine>(engine_options());
     verdict_.device = engine_->device_name();
     verdict_.storage.resident_after_load = engine_->memory().resident();
   }
@@ -186,10 +256,10 @@ class Evaluation {
     LikelihoodResult result;
     EnergyMeter energy(gpu_.get());
     energy.start();
-    result.blocks =
-        measure_likelihood(*engine_, data_.blocks, [&](double done) { progress.update(done); });
+    scored_ = score_all_blocks(*engine_, data_.blocks, [&](double done) { progress.update(done); });
     energy.stop(static_cast<int64_t>(tokens));
     if (verdict_.energy) verdict_.energy->scoring = energy.use();
+    for (const auto& scores : scored_) result.blocks.push_back(sum_nll(scores));
     progress.finish();
     result.reference_blocks = data_.reference.blocks;
     result.ppl = perplexity(result.blocks);
@@ -211,38 +281,28 @@ class Evaluation {
         suite_->run(*engine_, read_eos_ids(contract_.checkpoint_dir()), options_.box, records_,
                     [&](double done) { progress.update(done); });
     progress.finish();
-    int64_t right = 0, total = 0, reference_right = 0, reference_total = 0;
     for (BenchmarkResult& b : result.benchmarks) {
       for (const BenchmarkResult& r : data_.reference.accuracy) {
         if (r.name != b.name) continue;
         b.reference_right = r.reference_right;
         b.reference_total = r.reference_total;
       }
-      if (b.reference_total != b.total) {
-        throw UsageError("reference", "the reference has no figures for these " + b.name +
-                                          " items; make it anew with cbench reference");
-      }
-      right += b.right;
-      total += b.total;
-      reference_right += b.reference_right;
-      reference_total += b.reference_total;
     }
-    // Every benchmark has the same number of items, so the means compare as counts do.
+    const AccuracyProtocol& protocol = contract_.accuracy;
     result.gate =
-        passes_gate(right, total, reference_right, reference_total,
-                    contract_.accuracy.retain_numerator, contract_.accuracy.retain_denominator);
+        passes_mean_gate(result.benchmarks, protocol.retain_numerator, protocol.retain_denominator);
     if (!result.gate) {
-      gate("accuracy", std::to_string(right) + " of " + std::to_string(total) +
-                           " answers are right; the gate wants " +
-                           std::to_string(contract_.accuracy.retain_numerator) + "/" +
-                           std::to_string(contract_.accuracy.retain_denominator) + " of BF16's " +
-                           std::to_string(reference_right));
+      gate("accuracy", "the mean accuracy is " + percent(result.mean()) + "; the gate wants " +
+                           std::to_string(protocol.retain_numerator) + "/" +
+                           std::to_string(protocol.retain_denominator) + " of BF16's " +
+                           percent(result.reference_mean()));
     }
     verdict_.accuracy = std::move(result);
   }
 
   void audit() {
-    verdict_.audit = audit_causality(*engine_, data_.blocks, contract_.audit, random_seed());
+    Engine fresh(engine_options());
+    verdict_.audit = audit_causality(fresh, data_.blocks, scored_, contract_.audit, random_seed());
     if (!verdict_.audit->passed) gate("causality", verdict_.audit->reason);
   }
 
@@ -305,9 +365,9 @@ class Evaluation {
   std::string plugin_;
   std::unique_ptr<GpuMeter> gpu_;  ///< null on the CPU
   std::unique_ptr<Engine> engine_;
+  std::vector<std::vector<RowScore>> scored_;  ///< of every block: what the likelihood is made of
   Verdict verdict_;
   std::string stopped_by_;
-  bool has_plugin_ = false;
   bool invalid_ = false;
 };
 

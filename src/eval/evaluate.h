@@ -14,8 +14,9 @@ struct EvaluationOptions {
   Mode mode = Mode::kVerify;
   std::string package;  ///< directory
   BoxKind box = BoxKind::kBwrap;
-  std::string device;  ///< "" = the contract's
-  bool quiet = false;  ///< no progress
+  std::string device;   ///< "" = the contract's
+  bool quiet = false;   ///< no progress
+  std::string program;  ///< the cbench binary to run as the engine; "" = this program itself
 };
 
 /// Runs every stage that can run and never throws for what a submission does: that is the verdict's

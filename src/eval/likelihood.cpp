@@ -5,23 +5,18 @@
 #include "util/error.h"
 
 namespace cbench {
-namespace {
-
-/// As many blocks as fit one forward.
-size_t pack_size(const Engine& engine, const Blocks& blocks) {
+size_t blocks_per_forward(const Engine& engine, const Blocks& blocks) {
   const Capacity& capacity = engine.capacity();
   const int64_t by_tokens = capacity.tokens / (blocks.length() - 1);
   return static_cast<size_t>(
       std::max<int64_t>(1, std::min({by_tokens, capacity.slots, capacity.sequences})));
 }
 
-}  // namespace
-
 std::vector<std::vector<RowScore>> score_blocks(Engine& engine, const Blocks& blocks,
                                                 std::span<const int64_t> which,
                                                 const OnProgress& progress) {
   std::vector<std::vector<RowScore>> out(which.size());
-  const size_t pack = pack_size(engine, blocks);
+  const size_t pack = blocks_per_forward(engine, blocks);
   const auto n_tokens = static_cast<size_t>(blocks.continuation);
   for (size_t begin = 0; begin < which.size(); begin += pack) {
     const size_t count = std::min(pack, which.size() - begin);
@@ -65,13 +60,19 @@ BlockNll sum_nll(std::span<const RowScore> scores) {
   return block;
 }
 
-std::vector<BlockNll> measure_likelihood(Engine& engine, const Blocks& blocks,
-                                         const OnProgress& progress) {
+std::vector<std::vector<RowScore>> score_all_blocks(Engine& engine, const Blocks& blocks,
+                                                    const OnProgress& progress) {
   std::vector<int64_t> all(blocks.ids.size());
   std::iota(all.begin(), all.end(), int64_t{0});
+  return score_blocks(engine, blocks, all, progress);
+}
+
+std::vector<BlockNll> measure_likelihood(Engine& engine, const Blocks& blocks,
+                                         const OnProgress& progress) {
   std::vector<BlockNll> out;
-  for (const auto& scores : score_blocks(engine, blocks, all, progress))
+  for (const auto& scores : score_all_blocks(engine, blocks, progress)) {
     out.push_back(sum_nll(scores));
+  }
   return out;
 }
 

@@ -23,6 +23,13 @@ std::vector<std::vector<RowScore>> score_blocks(Engine& engine, const Blocks& bl
                                                 std::span<const int64_t> which,
                                                 const OnProgress& progress = {});
 
+/// How many blocks go through the engine together.
+size_t blocks_per_forward(const Engine& engine, const Blocks& blocks);
+
+/// Scores of all blocks, in order.
+std::vector<std::vector<RowScore>> score_all_blocks(Engine& engine, const Blocks& blocks,
+                                                    const OnProgress& progress = {});
+
 /// NLL sums of all blocks, in order.
 std::vector<BlockNll> measure_likelihood(Engine& engine, const Blocks& blocks,
                                          const OnProgress& progress = {});

@@ -30,6 +30,7 @@ class ReferenceMaker {
     engine.package = contract.checkpoint_dir();
     engine.config = read_config(contract);
     engine.box = options.box;
+    engine.program = options.program;
     engine.device = device;
     const int64_t vocab = parse_model_config(engine.config, "config.json").vocab;
     engine.capacity = capacity_for(contract, device, vocab, suite_.longest(), suite_.items());

@@ -18,6 +18,8 @@ std::string seal_of(Json json) {
   return sha256_hex(dump_json(json));
 }
 
+const char* side_name(Mode mode) { return mode == Mode::kCheck ? "search" : "verification"; }
+
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw UsageError("reference", path + ": " + why + "; make it anew with cbench reference");
 }
@@ -58,6 +60,10 @@ ReferenceFigures read_reference(const Contract& contract, Mode mode, const Block
   const Json json = read_json(path);
   if (json_string(json, "schema", path) != kSchema) refuse(path, "unknown schema");
   if (json_string(json, "seal", path) != seal_of(json)) refuse(path, "it was edited by hand");
+  if (json_string(json, "model", path) != contract.model.name) {
+    refuse(path, "it is about another model");
+  }
+  if (json_string(json, "side", path) != side_name(mode)) refuse(path, "it is of the other side");
   ReferenceFigures figures;
   figures.blocks_sha256 = json_string(json, "blocks_sha256", path);
   if (figures.blocks_sha256 != sha256_file(blocks_path(contract, mode))) {
@@ -90,7 +96,7 @@ void write_reference(const Contract& contract, Mode mode, const ReferenceFigures
   }
   Json json = {{"schema", kSchema},
                {"model", contract.model.name},
-               {"side", mode == Mode::kCheck ? "search" : "verification"},
+               {"side", side_name(mode)},
                {"ppl", perplexity(figures.blocks)},
                {"block_nll", nll},
                {"accuracy", accuracy},

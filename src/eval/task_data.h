@@ -32,7 +32,8 @@ std::string reference_dir(const Contract& contract, Mode mode);
 std::string blocks_path(const Contract& contract, Mode mode);
 
 /// Throws EnvironmentError ("no_reference") when it has not been made, UsageError ("reference")
-/// when the file was edited or does not belong to the blocks beside it, or to the items and shots that are there.
+/// when the file was edited or does not belong to the blocks beside it, or to the items and shots
+/// that are there.
 ReferenceFigures read_reference(const Contract& contract, Mode mode, const Blocks& blocks);
 void write_reference(const Contract& contract, Mode mode, const ReferenceFigures& figures);
 

@@ -61,6 +61,10 @@ struct AccuracyResult {
   double reference_mean() const;
 };
 
+/// mean(candidate) >= num/den * mean(reference) over the benchmarks, in integers (inclusive). False
+/// when there are none, a total is not positive, or a count lies outside its total.
+bool passes_mean_gate(const std::vector<BenchmarkResult>& benchmarks, int64_t num, int64_t den);
+
 struct StorageResult {
   int64_t limit = 0;
   int64_t package_bytes = 0;
