@@ -49,10 +49,11 @@ std::string text_of(const char (&buffer)[96]) {
   return std::string(buffer, ::strnlen(buffer, sizeof buffer));
 }
 
-std::optional<bool> flag(bool known, unsigned value) {
+// By reference: the call that fills the value is another argument, and arguments have no order.
+std::optional<bool> flag(bool known, const unsigned& value) {
   return known ? std::optional(value != 0) : std::nullopt;
 }
-std::optional<int> number(bool known, unsigned value) {
+std::optional<int> number(bool known, const unsigned& value) {
   return known ? std::optional(static_cast<int>(value)) : std::nullopt;
 }
 
