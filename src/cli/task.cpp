@@ -1,4 +1,4 @@
-// cbench task: list, show, check, render, diff, new, export.
+// cbench task: list, show, check, render, diff, new, export, import.
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "task/contract.h"
 #include "task/harbor.h"
+#include "task/harbor_import.h"
 #include "task/scaffold.h"
 #include "util/error.h"
 #include "util/json.h"
@@ -219,6 +220,17 @@ void add_export(CLI::App& parent, const Shared& options) {
   });
 }
 
+void add_import(CLI::App& parent, const Shared& options) {
+  CLI::App* command = parent.add_subcommand(
+      "import", "Print what a Harbor task directory says about itself, as JSON");
+  command->add_option("directory", options->harbor, "Harbor task")->required()->type_name("DIR");
+  command->callback([options] {
+    const HarborMetadata metadata = import_harbor(options->harbor);
+    for (const std::string& warning : metadata.warnings) std::cerr << "cbench: " << warning << "\n";
+    std::cout << metadata.json;
+  });
+}
+
 }  // namespace
 
 void add_task(CLI::App& app, int& exit_code) {
@@ -242,6 +254,7 @@ void add_task(CLI::App& app, int& exit_code) {
   compare->callback([options] { diff(options->task, options->other, options->json); });
   add_new(*task, options);
   add_export(*task, options);
+  add_import(*task, options);
 }
 
 }  // namespace cbench
