@@ -187,7 +187,8 @@ void Importer::check_values() const {
   const auto number = [&](const char* table, const char* key) {
     if (!all_.contains(table) || !all_[table].contains(key)) return;
     const Json& value = all_[table][key];
-    if (!value.is_number() || value.get<double>() < 0 || value.get<double>() > 1e9) {
+    // Written so that nan is refused, too.
+    if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1e9)) {
       refuse(std::string(table) + "." + key + " must be a number from 0 to 1e9");
     }
   };
