@@ -2,6 +2,7 @@
 #include "eval/evaluate.h"
 
 #include <cmath>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -154,6 +155,19 @@ TEST(Evaluate, OurOwnBadDataIsNoFailureOfTheSubmission) {
   EXPECT_EQ(caught([&] { task.check("/nonexistent/package"); }).code, "not_found");
   task.contract.likelihood.continuation_tokens = 23;
   EXPECT_EQ(caught([&] { task.check(package.path()); }).code, "blocks");
+}
+
+TEST(Evaluate, APackageThatChangesWhileItIsMeasured) {
+  MiniTask task;
+  task.contract.timeouts.reply = 3;
+  const TestPackage package = hostile("spin_matmul");
+  Verdict v;
+  std::thread measuring([&] { v = task.check(package.path()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  fs::resize_file(package.path() + "/weights.safetensors", 100);
+  measuring.join();
+  EXPECT_EQ(first_code(v), "package_changed");
+  EXPECT_EQ(v.status, Status::kGateFailed);
 }
 
 /// What the audit says about a plugin in one mode.
