@@ -3,7 +3,8 @@
 add_library(cbench_options INTERFACE)
 # -Wno-restrict: GCC 12 at -O3 sees overlap in plain std::string concatenation (GCC bug 105329).
 target_compile_options(cbench_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror>)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror>)
 target_include_directories(cbench_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(cbench_options INTERFACE CBENCH_VERSION="${PROJECT_VERSION}")
 if(CBENCH_HAVE_CUDA)
