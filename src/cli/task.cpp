@@ -40,7 +40,7 @@ std::string hardware_text(const Contract& contract) {
 /// Whether the checkpoint and what else the task needs is here.
 std::string fetched_text(const Contract& contract) {
   if (contract.model.shipped) return "shipped";
-  const fs::path lock = fs::path(contract.path).parent_path() / "lock.json";
+  const fs::path lock = contract.data_path("lock.json");
   return fs::exists(lock) && fs::is_directory(contract.checkpoint_dir()) ? "yes" : "no";
 }
 

@@ -193,7 +193,7 @@ std::vector<Candidate> Selector::draw(const BenchmarkProtocol& benchmark, const 
   if (static_cast<int64_t>(chosen.size()) < count) {
     throw UsageError(what, benchmark.name + ": " + std::to_string(chosen.size()) + " of " +
                                std::to_string(pool.size()) + " records can be used as " + what +
-                               " (the others stand in the visible data); the protocol wants " +
+                               " (none that stands in the visible data); the protocol wants " +
                                std::to_string(count));
   }
   proof_[benchmark.name][what] = {{"pool", pool.size()}, {"passed_over", passed_over}};
