@@ -67,7 +67,7 @@ std::string copy_library(const std::string& package_dir, const std::string& libr
                 library + ": no such file in the package");
   }
   make_directories(out_dir);
-  const std::string copy = out_dir + "/plugin.so";
+  std::string copy = out_dir + "/plugin.so";
   write_file_atomic(copy, tree.read(*file, kMaxLibrary), 0755);
   return copy;
 }
@@ -113,7 +113,7 @@ std::string build_plugin(const std::string& package_dir, const Manifest& manifes
     throw Error(Exit::kGateFailed, "plugin_compile_timeout",
                 "compiling the plugin took longer than " + std::to_string(options.timeout) + " s");
   }
-  const std::string library = out + "/plugin.so";
+  std::string library = out + "/plugin.so";
   if (!result.status.ok() || !is_plain_library(library)) {
     throw Error(Exit::kGateFailed, "plugin_compile",
                 "the plugin does not compile (" + result.status.text() + "):\n" +

@@ -57,7 +57,7 @@ class Splitter {
   Splitter(const NgramFinder& visible, const LikelihoodProtocol& protocol)
       : visible_(visible), protocol_(protocol) {}
 
-  void source(const std::string& name, std::vector<const RawDocument*> documents);
+  void source(const std::string& name, const std::vector<const RawDocument*>& documents);
   DocumentSplit result() {
     return {std::move(search_.documents), std::move(verification_.documents), visible_count_,
             overlap_};
@@ -91,7 +91,7 @@ void Splitter::place(const RawDocument& document, size_t half) {
   ++overlap_;
 }
 
-void Splitter::source(const std::string& name, std::vector<const RawDocument*> documents) {
+void Splitter::source(const std::string& name, const std::vector<const RawDocument*>& documents) {
   search_.of_source = verification_.of_source = 0;
   const size_t half = (documents.size() + 1) / 2;
   for (const RawDocument* document : documents) place(*document, half);

@@ -174,7 +174,7 @@ class Parser {
  public:
   explicit Parser(string_view text) : text_(text) { require(text.size() <= 2000); }
   Value whole() {
-    const Value value = sum();
+    Value value = sum();
     require(at_ == text_.size());
     return value;
   }
@@ -233,14 +233,14 @@ class Parser {
   Value signed_factor() { return take("-") ? add({}, factor(), -1) : factor(); }
 
   Value factor() {
-    const Value base = atom();
+    Value base = atom();
     if (!take("^")) return base;
     return power(base, group("{", "}"));
   }
 
   Value group(string_view open, string_view close) {
     require(take(open));
-    const Value value = sum();
+    Value value = sum();
     require(take(close));
     return value;
   }
