@@ -66,11 +66,14 @@ __global__ void __launch_bounds__(kThreads, 4)
     score_kernel(const float* logits, const int32_t* targets, int vocab, RowScore* scores) {
   constexpr int kWidth = kVector ? 4 : 1, kBatch = kInFlight * kThreads;
   __shared__ Partial shared[kThreads / 32];
+  __shared__ float target_logit;
   pdl_begin();
   const float* row = logits + static_cast<size_t>(blockIdx.x) * vocab;
   const int n = vocab / kWidth;
   Partial mine{-INFINITY, 0, 0, INT32_MAX};
   int best = -1;
+  const int target = targets[blockIdx.x];
+  const bool has_target = target >= 0 && target < vocab;
   Values<kVector> next;
   next.load(row, threadIdx.x, n);
   for (int i = threadIdx.x; i < n; i += kBatch) {
@@ -82,6 +85,15 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
       for (int e = 0; e < kWidth; e++) most = fmaxf(most, now.x[j][e]);
     if (most > mine.most) best = i;
+    // The engine can write to the buffer: the target's logit is the very one that is in the sum.
+#pragma unroll
+    for (int j = 0; j < kInFlight; j++) {
+      if (has_target && i + j * kThreads == target / kWidth) {
+#pragma unroll
+        for (int e = 0; e < kWidth; e++)
+          if (target % kWidth == e) target_logit = now.x[j][e];
+      }
+    }
     const float base = most == -INFINITY ? 0.f : most;
     float sum = 0;
 #pragma unroll
@@ -108,14 +120,13 @@ __global__ void __launch_bounds__(kThreads, 4)
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kThreads / 32; i++) mine = join(mine, shared[i]);
-  const int target = targets[blockIdx.x];
   const bool finite = mine.check == 0.f;
   RowScore score{};
   score.finite = finite;
   score.argmax = mine.index == INT32_MAX ? 0 : mine.index;
-  const bool targeted = finite && target >= 0 && target < vocab;
-  score.target_gap = targeted ? mine.most - row[target] : 0.f;
-  score.logprob = !finite ? NAN : targeted ? row[target] - mine.most - logf(mine.sum) : 0.f;
+  const bool targeted = finite && has_target;
+  score.target_gap = targeted ? mine.most - target_logit : 0.f;
+  score.logprob = !finite ? NAN : targeted ? target_logit - mine.most - logf(mine.sum) : 0.f;
   scores[blockIdx.x] = score;
 }
 

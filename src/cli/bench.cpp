@@ -37,6 +37,7 @@ void bench_evaluation(const Arguments& args) {
   std::string path;
   EvaluatorBenchOptions options = args.evaluation;
   options.config = read_file(config_path_of(args, path));
+  if (std::filesystem::is_directory(path)) options.package = path;
   options.device = args.device;
   options.box = parse_box_kind(args.box);
   require_box(options.box);

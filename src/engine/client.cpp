@@ -259,8 +259,8 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
 /// memory cannot be shared between processes.
 void Engine::create_logits() {
   const size_t bytes = 2 * half_floats_ * sizeof(float);
-  if (options_.device == "cuda") {
-    gpu_ = make_gpu_meter(0);
+  if (options_.device == "cuda") gpu_ = make_gpu_meter(0);
+  if (options_.device == "cuda" && options_.share_device_memory) {
     try {
       logits_ = SharedLogits::create_cuda(0, bytes, buffer_);
       return;

@@ -31,9 +31,10 @@ struct EngineOptions {
   double load_timeout = 120;  ///< seconds from start to ready
   double reply_timeout = 60;  ///< seconds for one reply
   double deadline = -1;  ///< boot_seconds() at which nothing is waited for any longer; < 0 = none
-  bool synthetic =
-      false;            ///< random weights of the config's shapes, no package: for benchmarks only
-  uint64_t memory = 0;  ///< bytes of host memory for the box; 0 = no limit
+  /// Random weights of the config's shapes and no package: for benchmarks only.
+  bool synthetic = false;
+  bool share_device_memory = true;  ///< false: logits go through host memory on a GPU too
+  uint64_t memory = 0;              ///< bytes of host memory for the box; 0 = no limit
 };
 
 /// What the engine says about its memory, and what is seen from outside.

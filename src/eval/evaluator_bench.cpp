@@ -88,12 +88,13 @@ class EvaluatorBench {
     load();
     score();
     generate(*tokenizer);
-    audit_and_decode();
+    decode();
     report_.after_use = engine_->memory();
     engine_->close();
     engine_.reset();
+    audit();
     report_.total_seconds = boot_seconds() - started;
-    without_border();
+    if (report_.options.package.empty()) without_border();
     return report_;
   }
 
@@ -105,18 +106,23 @@ class EvaluatorBench {
     return boot_seconds() - started;
   }
 
-  void load() {
+  EngineOptions engine_options() const {
     EngineOptions engine;
-    engine.synthetic = true;
+    engine.synthetic = report_.options.package.empty();
+    engine.package = report_.options.package;
     engine.config = report_.options.config;
     engine.box = report_.options.box;
     engine.device = report_.options.device;
     engine.capacity = capacity_;
     engine.load_timeout = 600;
     engine.reply_timeout = 300;
-    engine_ = std::make_unique<Engine>(engine);
+    return engine;
+  }
+
+  void load() {
+    engine_ = std::make_unique<Engine>(engine_options());
     report_.device = engine_->device_name();
-    report_.box = box_kind_name(engine.box);
+    report_.box = box_kind_name(report_.options.box);
     report_.logits = engine_->logits_kind();
     report_.load_seconds = engine_->load_seconds();
     report_.first_token_seconds = seconds([&] {
@@ -170,9 +176,16 @@ class EvaluatorBench {
     });
   }
 
-  void audit_and_decode() {
-    report_.audit_seconds = seconds(
-        [&] { report_.audit = audit_causality(*engine_, blocks_, scored_, contract_.audit, kSeed); });
+  /// In an engine of its own, as a verification does it.
+  void audit() {
+    report_.audit_seconds = seconds([&] {
+      Engine fresh(engine_options());
+      report_.audit = audit_causality(fresh, blocks_, scored_, contract_.audit, kSeed);
+      fresh.close();
+    });
+  }
+
+  void decode() {
     const auto prompts = fresh_prompts(blocks_, decode_prompts(contract_.decode),
                                        contract_.decode.prompt_tokens, kSeed);
     report_.decode_seconds = seconds(

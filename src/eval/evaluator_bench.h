@@ -14,7 +14,8 @@
 namespace cbench {
 
 struct EvaluatorBenchOptions {
-  std::string config;  ///< text of a config.json
+  std::string config;   ///< text of a config.json
+  std::string package;  ///< a checkpoint to load instead of random weights; "" = none
   std::string device = "cpu";
   BoxKind box = BoxKind::kBwrap;
   int64_t blocks = 256;

@@ -57,15 +57,18 @@ void memory_line(std::string& out, const char* label, const EngineMemory& m) {
 std::string evaluator_bench_table(const EvaluatorBenchReport& r) {
   const EvaluatorBenchOptions& o = r.options;
   std::string out = "evaluator on " + r.device + ", box " + r.box + ", logits in " + r.logits +
-                    " memory, synthetic weights\n";
+                    " memory, " +
+                    (o.package.empty() ? "synthetic weights\n" : "weights of " + o.package + "\n");
   line(out, "engine start to ready", "%.2f s", r.load_seconds);
   line(out, "first token after that", "%.3f s", r.first_token_seconds);
   line(out, "scoring", "%lld x %lld tokens in %.2f s: %.0f tok/s", static_cast<long long>(o.blocks),
        static_cast<long long>(o.context + o.continuation), r.scoring_seconds, r.scoring_rate);
-  line(out, "  its products, head, attention", "%.1f TFLOP/s = %.1f %% of sustained GEMM %.1f",
-       r.scoring_flops / 1e12, 100 * r.scoring_flops / r.gemm_rate, r.gemm_rate / 1e12);
-  line(out, "  without the process border", "%.0f tok/s: the border costs %.2f %%", r.direct_rate,
-       100 * r.border());
+  if (r.direct_rate > 0) {
+    line(out, "  its products, head, attention", "%.1f TFLOP/s = %.1f %% of sustained GEMM %.1f",
+         r.scoring_flops / 1e12, 100 * r.scoring_flops / r.gemm_rate, r.gemm_rate / 1e12);
+    line(out, "  without the process border", "%.0f tok/s: the border costs %.2f %%", r.direct_rate,
+         100 * r.border());
+  }
   line(out, "answers", "%lld items, %lld tokens in %.2f s", static_cast<long long>(o.items),
        static_cast<long long>(r.generated), r.generation_seconds);
   line(out, "decode", "%.2f tok/s (rounds %.4f to %.4f s), first token %.3f s",
@@ -76,8 +79,8 @@ std::string evaluator_bench_table(const EvaluatorBenchReport& r) {
   line(out, "  agreement with scoring", "%.4f, mean gap %.2e", r.decode.agreement,
        r.decode.mean_gap);
   line(out, "  stage", "%.2f s", r.decode_seconds);
-  line(out, "audit", "%.2f s, stepwise excess %.1e, suffix %.1e nats", r.audit_seconds,
-       r.audit.stepwise_excess, r.audit.suffix_max);
+  line(out, "audit", "%.2f s with a fresh engine, stepwise excess %.1e, suffix %.1e nats",
+       r.audit_seconds, r.audit.stepwise_excess, r.audit.suffix_max);
   line(out, "engine start to end", "%.1f s", r.total_seconds);
   if (r.scoring_energy.tokens > 0) {
     line(out, "energy", "%.2f J per decoded token (%.1f s), %.4f J per scored token (%.1f s)",
