@@ -2,6 +2,7 @@
 // range.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -154,7 +155,7 @@ class Reader : public FieldVisitor {
       wrong(*node, path(key), expected, number_hint(*node));
     }
     if (!(value > 0 && value <= 1)) wrong(*node, path(key), expected, "", "contract_range");
-    numerator = static_cast<int64_t>(value * 1e6 + 0.5);
+    numerator = std::llround(value * 1e6);
     const int64_t divisor = std::gcd(numerator, int64_t{1'000'000});
     numerator /= divisor;
     denominator = 1'000'000 / divisor;

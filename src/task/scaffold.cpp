@@ -60,7 +60,7 @@ std::string create_task(const NewTask& task, const std::string& tasks_root) {
   }
   const std::string text = contract_text(task, tasks_root);
   make_directories(directory.string());
-  const std::string path = (directory / "contract.yaml").string();
+  std::string path = (directory / "contract.yaml").string();
   try {
     write_file_atomic(path, text);
     load_contract(path);
