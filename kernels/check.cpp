@@ -36,6 +36,10 @@ void throw_cuda(cudaError_t error, const char* call, const char* file, int line)
 }
 
 void throw_cublas(cublasStatus_t status, const char* call, const char* file, int line) {
+  // A product that cannot start is often the first to hear of an earlier kernel's fault.
+  if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess) {
+    throw_cuda(error, call, file, line);
+  }
   throw EnvironmentError("cublas", where(call, file, line) + ": " + cublasGetStatusString(status));
 }
 

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Builds and runs every GPU test, the sanitizer pass and the benches on a machine with an H100 or H200,
 # and prints one table.
-#   scripts/gpu_check.sh [--build DIR] [--out DIR] [--binaries DIR] [--skip-sanitizer] [--quick]
-# --binaries DIR takes test_kernels and bench_kernels from there instead of building them.
+#   scripts/gpu_check.sh [--build DIR] [--out DIR] [--binaries DIR] [--skip-sanitizer] [--quick] [--box KIND]
+# --binaries DIR takes test_kernels, bench_kernels, test_gpu with its plugins, and cbench from there
+# instead of building them. --box direct for machines without bubblewrap.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build/gpu out=/tmp/gpu_check binaries="" sanitizer=1 quick=0
+build=$root/build/gpu out=/tmp/gpu_check binaries="" sanitizer=1 quick=0 box=bwrap
 while [ $# -gt 0 ]; do
   case $1 in
     --build) build=$2; shift ;;
@@ -13,6 +14,7 @@ while [ $# -gt 0 ]; do
     --binaries) binaries=$2; shift ;;
     --skip-sanitizer) sanitizer=0 ;;
     --quick) quick=1 ;;
+    --box) box=$2; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
   shift
@@ -36,14 +38,19 @@ if [ -z "$binaries" ]; then
   generator=(); command -v ninja > /dev/null && generator=(-G Ninja)
   cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCBENCH_CUDA=ON \
     > "$out/configure.log" 2>&1 \
-    && cmake --build "$build" -j --target test_kernels bench_kernels > "$out/build.log" 2>&1 \
+    && cmake --build "$build" -j --target test_kernels bench_kernels test_gpu cbench > "$out/build.log" 2>&1 \
     || { tail -20 "$out/configure.log" "$out/build.log"; echo "the build failed" >&2; exit 3; }
   tests=$build/tests/test_kernels bench=$build/tests/bench/bench_kernels
+  engine=$build/tests/test_gpu cbench=$build/cbench
 else
-  tests=$binaries/test_kernels bench=$binaries/bench_kernels
+  tests=$binaries/test_kernels bench=$binaries/bench_kernels engine=$binaries/test_gpu
+  cbench=$binaries/cbench
+  export CBENCH_TEST_BINARIES=$binaries
 fi
+export CBENCH_TEST_BOX=$box
 
 row "GPU tests" tests.log "$tests" --gtest_brief=0
+row "engine and evaluator" engine.log "$engine"
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
   # One shape of everything: the tools are 10 to 100 times slower.
   few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256:*4q2kv32:*6q2kv80:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
@@ -56,6 +63,10 @@ flags=(); [ $quick = 1 ] && flags=(--seconds 1 --tokens 8192 --steps 64)
 for config in "$root"/tasks/configs/qwen3.8-27b.json; do
   row "bench $(basename "$config" .json)" "bench-$(basename "$config" .json).log" "$bench" "$config" "${flags[@]}"
   cat "$out/bench-$(basename "$config" .json).log"
+  log=evaluator-$(basename "$config" .json).log
+  row "evaluator $(basename "$config" .json)" "$log" "$cbench" bench --evaluator --model "$config" \
+    --device cuda --box "$box" --blocks $([ $quick = 1 ] && echo 64 || echo 256)
+  cat "$out/$log"
 done
 echo; cat "$out/table"
 exit $((failures > 0))

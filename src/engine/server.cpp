@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/channel.h"
 #include "engine/shared_logits.h"
@@ -159,6 +161,19 @@ class Server {
     weights_ = std::make_unique<PackageWeights>(*ops_, package_->tensors(), package_->manifest(),
                                                 plugin_.get());
     model_ = std::make_unique<Model>(*ops_, config, *weights_, capacity_);
+    forget_file_pages();
+  }
+
+  /// What was copied needs its file no longer. On a file system in memory the mapped pages would
+  /// show as host memory of this process.
+  void forget_file_pages() {
+    static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    for (const Tensor& tensor : package_->tensors().tensors()) {
+      if (tensor.bytes.empty()) continue;
+      const auto first = reinterpret_cast<uintptr_t>(tensor.bytes.data()) / page * page;
+      const auto end = reinterpret_cast<uintptr_t>(tensor.bytes.data()) + tensor.bytes.size();
+      ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+    }
   }
 
   /// The manifest may name only matrices that the model has.

@@ -52,7 +52,7 @@ struct EvaluatorBenchReport {
 
 EvaluatorBenchReport bench_evaluator(const EvaluatorBenchOptions& options);
 
-/// Schema cbench.bench_evaluator.v1 (docs/runtime.md), and a table for people.
+/// Schema cbench.bench_evaluator.v1 (docs/cuda.md), and a table for people.
 std::string evaluator_bench_json(const EvaluatorBenchReport& report);
 std::string evaluator_bench_table(const EvaluatorBenchReport& report);
 

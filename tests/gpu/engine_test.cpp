@@ -90,8 +90,8 @@ TEST(GpuEngine, LogitsCrossInDeviceMemoryAndThroughTheHost) {
   const std::vector<double> cpu = sums(package.options("cpu"), "host");
   for (size_t i = 0; i < shared.size(); ++i) {
     EXPECT_NEAR(shared[i], hosted[i], 1e-3) << "the same logits, read in fp32 or in double";
-    EXPECT_NEAR(shared[i] / 48, cpu[i] / 48, 0.02)
-        << "nats per token, BF16 activations against fp32";
+    EXPECT_NEAR(shared[i] / 48, cpu[i] / 48, 0.06)
+        << "nats per token of a random net whose logits BF16 moves by a tenth";
   }
 }
 
@@ -193,8 +193,10 @@ INSTANTIATE_TEST_SUITE_P(
 /// The code with which an engine of this plugin ends.
 std::string ending(const std::string& mode, const std::string& library) {
   const GpuPackage package(mode, library);
+  EngineOptions options = package.options();
+  options.reply_timeout = 8;
   try {
-    Engine engine(package.options());
+    Engine engine(options);
     measure_likelihood(engine, random_blocks(engine.vocab()));
   } catch (const Error& error) {
     std::printf("  %s: %s: %.300s\n", mode.c_str(), error.code().c_str(), error.what());
