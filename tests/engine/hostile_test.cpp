@@ -21,8 +21,9 @@ Caught run_hostile(const std::string& mode, EngineMemory* memory = nullptr,
   const TestPackage package(kModel, hostile_manifest(read_file(kModel + "/config.json"), mode),
                             plugin_fixture("hostile"));
   EngineOptions options = engine_options(package, built_plugin(plugin_fixture("hostile")));
-  options.load_timeout = 3;
-  options.reply_timeout = 3;
+  // Only what never answers has to wait for these; a loaded machine must not.
+  options.load_timeout = mode == "spin_load" ? 5 : 60;
+  options.reply_timeout = mode == "spin_matmul" || mode == "print_for_ever" ? 5 : 60;
   if (tune) tune(options);
   const Caught result = caught([&] {
     Engine engine(options);

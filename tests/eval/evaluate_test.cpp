@@ -53,7 +53,7 @@ struct MiniTask {
     contract.likelihood.continuation_tokens = 24;
     contract.decode = {8, 6, 1, 2, 1};
     contract.audit = {2, 16, 2, 0.02};
-    contract.timeouts = {60, 60, 60, 30, 10};
+    contract.timeouts = {900, 900, 300, 120, 60};
     contract.data.root = "data";
     contract.data.reference = "reference";
     const TestPackage source(kModel);
