@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
       for (int e = 0; e < kWidth; e++) most = fmaxf(most, now.x[j][e]);
     if (most > mine.most) best = i;
-    // The engine can write to the buffer: the target's logit is the very one that is in the sum.
+      // The engine can write to the buffer: the target's logit is the very one that is in the sum.
 #pragma unroll
     for (int j = 0; j < kInFlight; j++) {
       if (has_target && i + j * kThreads == target / kWidth) {
