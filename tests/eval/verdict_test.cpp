@@ -37,7 +37,8 @@ std::vector<std::string> documented_fields() {
   std::vector<std::string> out;
   const std::string text = read_file(CBENCH_SOURCE_DIR "/docs/verdict.md");
   const size_t fields = text.find("## Fields of the JSON");
-  for (size_t at = text.find("\n| `", fields); at != std::string::npos; at = text.find("\n| `", at + 1)) {
+  for (size_t at = text.find("\n| `", fields); at != std::string::npos;
+       at = text.find("\n| `", at + 1)) {
     out.push_back(text.substr(at + 4, text.find('`', at + 4) - at - 4));
   }
   return out;

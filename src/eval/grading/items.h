@@ -37,8 +37,8 @@ std::vector<HumanEvalItem> read_humaneval(const std::string& path);
 /// "aliases"}, the official {"Question", "QuestionId", "Answer": {"Value", "Aliases"}}, or the
 /// Hub's
 /// {"question", "question_id", "answer": {"value", "aliases"}}.
-/// `repeats`: a record that says again what an earlier one said (same id, question, answer) is passed
-/// over instead of refused; the Hub's rows hold many questions once per evidence source.
+/// `repeats`: a record that says again what an earlier one said (same id, question, answer) is
+/// passed over instead of refused; the Hub's rows hold many questions once per evidence source.
 std::vector<TriviaQaItem> read_triviaqa(const std::string& path, bool repeats = false);
 /// {"problem", "answer", "unique_id"}: one JSON array, or a record per line.
 std::vector<Math500Item> read_math500(const std::string& path);
