@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "eval/verdict.h"
+#include "util/markup.h"
 #include "util/text.h"
 #include "util/units.h"
 
@@ -45,28 +46,7 @@ void add_accuracy(std::string& out, const AccuracyResult& accuracy) {
               100 * accuracy.reference_mean(), accuracy.gate ? "ok" : "BELOW THE GATE"));
 }
 
-std::string xml(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text, 4000)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+std::string xml(std::string_view text) { return escape_markup(printable(text, 4000)); }
 
 }  // namespace
 

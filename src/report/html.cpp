@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "util/markup.h"
 #include "util/text.h"
 #include "util/units.h"
 
@@ -20,28 +21,7 @@ constexpr const char* kStyle =
     "tr.off{color:#888}svg{background:#fafafa;border:1px solid #ddd;margin:.5em 1em .5em 0}"
     "figure{display:inline-block;margin:0 1em 1em 0}figcaption{font-size:13px;color:#555}";
 
-std::string escape(std::string_view raw) {
-  std::string out;
-  for (const char c : repair_utf8(raw)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+std::string escape(std::string_view raw) { return escape_markup(repair_utf8(raw)); }
 
 std::string fixed(const Figure& value, int places) {
   if (!value || !std::isfinite(*value)) return "–";
