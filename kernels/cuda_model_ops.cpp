@@ -145,7 +145,9 @@ bool CudaOps::gate_up_step(const void* x, const Norm* norm, const Projection& w,
   return true;
 }
 
-void CudaOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w, void* y) {
+void CudaOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+                      Activation activation, void* y) {
+  if (activation != Activation::kSilu) throw std::logic_error("not built");
   scratch_.reset();
   if (single_step(rows) && gate_up_step(x, norm, w, y)) return;
   const int64_t width = w.rows() / 2, cols = w.cols();
@@ -165,8 +167,9 @@ void CudaOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Proje
   }
 }
 
-void CudaOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+void CudaOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                       float* logits) {
+  if (softcap > 0) throw std::logic_error("not built");
   scratch_.reset();
   if (single_step(rows) && stored(w)) {
     GemvArguments a;
@@ -181,7 +184,8 @@ void CudaOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linea
 
 // --- rows
 // -----------------------------------------------------------------------------------------
-void CudaOps::embed(const Linear& table, void* y) {
+void CudaOps::embed(const Linear& table, float scale, void* y) {
+  if (scale != 1) throw std::logic_error("not built");
   scratch_.reset();
   const int64_t rows = batch_.rows, width = table.cols;
   if (table.bf16) {
@@ -268,6 +272,22 @@ void CudaOps::delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, co
     delta_rows(call, scratch);
   }
   delta_conv_state(call);
+}
+
+void CudaOps::route(const RouterSpec&, const void*, int64_t, int64_t, const Routing&) {
+  throw std::logic_error("not built");
+}
+void CudaOps::experts(const ExpertsSpec&, const Routing&, const void*, int64_t, void*) {
+  throw std::logic_error("not built");
+}
+void CudaOps::add_normed(const void*, const Norm*, int64_t, int64_t, float, void*) {
+  throw std::logic_error("not built");
+}
+void CudaOps::add_gated(const void*, const void*, const float*, int64_t, int64_t, void*) {
+  throw std::logic_error("not built");
+}
+void CudaOps::mamba2(const Mamba2Spec&, const Mamba2State&, const void*, void*) {
+  throw std::logic_error("not built");
 }
 
 }  // namespace cbench::cuda

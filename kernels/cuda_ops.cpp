@@ -80,9 +80,7 @@ void CudaOps::warm_up() {
 }
 void CudaOps::synchronize() { CBENCH_CUDA(cudaStreamSynchronize(stream_)); }
 
-size_t CudaOps::plan(const Capacity& c, std::span<const Linear* const> matrices,
-                     std::span<const AttentionSpec> attention,
-                     std::span<const DeltaNetSpec> delta) {
+size_t CudaOps::scratch_bytes(const Capacity& c, const OpsPlan& plan) {
   const auto rows = static_cast<size_t>(std::max(c.tokens, c.logits_rows));
   size_t widest = 1, longest = 1, rank = 0, plugin_workspace = 0;
   bool plugin = false;
@@ -99,14 +97,14 @@ size_t CudaOps::plan(const Capacity& c, std::span<const Linear* const> matrices,
       look(*w.low_rank_b);
     }
   };
-  for (const Linear* w : matrices) look(*w);
+  for (const Linear* w : plan.matrices) look(*w);
 
   temporary_bytes_ = std::min(kMostTemporary, rows * longest * 2 * 2);
   panel_bytes_ = plugin ? std::min(kMostPanel, longest * widest * 2) : 0;
   panel_bytes_ = std::max(panel_bytes_, plugin ? widest * 2 : 0);
   const size_t rows_bytes = rows * (widest * (plugin ? 2 : 1) + rank) * 2;
   size_t mixers = argmax_scratch(c.sequences);
-  for (const AttentionSpec& s : attention) {
+  for (const AttentionSpec& s : plan.attention) {
     const auto q = static_cast<size_t>(c.tokens * s.query_heads * s.head_dim) * 2 + 256;
     const size_t one = attention_decode_scratch(s, c.max_length, 1);
     mixers = std::max(
@@ -116,15 +114,13 @@ size_t CudaOps::plan(const Capacity& c, std::span<const Linear* const> matrices,
                                        s, c.max_length,
                                        attention_prefill_takes(s) ? c.sequences : c.tokens))));
   }
-  for (const DeltaNetSpec& s : delta)
+  for (const DeltaNetSpec& s : plan.delta)
     mixers = std::max(mixers, delta_scratch_bytes(s, c.tokens, c.sequences));
   return std::max(rows_bytes + temporary_bytes_ + panel_bytes_ + plugin_workspace, mixers) + 8192;
 }
 
-void CudaOps::reserve(const Capacity& limits, std::span<const Linear* const> matrices,
-                      std::span<const AttentionSpec> attention,
-                      std::span<const DeltaNetSpec> delta) {
-  const size_t bytes = plan(limits, matrices, attention, delta);
+void CudaOps::reserve(const Capacity& limits, const OpsPlan& plan) {
+  const size_t bytes = scratch_bytes(limits, plan);
   scratch_.set(arena_.allocate(bytes, Category::kWorkspace, "scratch"), bytes);
   gemm_->set_workspace(arena_.allocate(Gemm::kWorkspace, Category::kWorkspace, "cuBLASLt"));
   stage_.allocate(limits,

@@ -64,21 +64,20 @@ struct Model::Impl {
   }
 
   void plan() {
-    std::vector<const Linear*> matrices = {&bound.embedding, &bound.head};
-    std::vector<AttentionSpec> attention;
-    std::vector<DeltaNetSpec> delta;
+    OpsPlan parts;
+    parts.matrices = {&bound.embedding, &bound.head};
     for (const Block& block : bound.blocks) {
-      for (const Linear& part : block.mixer_in.parts) matrices.push_back(&part);
-      for (const Linear& part : block.gate_up.parts) matrices.push_back(&part);
-      matrices.push_back(&block.mixer_out);
-      matrices.push_back(&block.down);
+      for (const Linear& part : block.mixer_in.parts) parts.matrices.push_back(&part);
+      for (const Linear& part : block.gate_up.parts) parts.matrices.push_back(&part);
+      parts.matrices.push_back(&block.mixer_out);
+      parts.matrices.push_back(&block.down);
       if (block.mixer == MixerKind::kAttention) {
-        attention.push_back(block.attention);
+        parts.attention.push_back(block.attention);
       } else {
-        delta.push_back(block.delta);
+        parts.delta.push_back(block.delta);
       }
     }
-    ops.reserve(limits, matrices, attention, delta);
+    ops.reserve(limits, parts);
   }
 
   void check(const Batch& batch) const {
@@ -128,7 +127,7 @@ struct Model::Impl {
   }
 
   void run_blocks() {
-    ops.embed(bound.embedding, residual);
+    ops.embed(bound.embedding, 1, residual);
     for (const Block& block : bound.blocks) run_block(block);
   }
 
@@ -142,7 +141,7 @@ struct Model::Impl {
     }
     ops.project_add(mixed, rows, block.mixer_out, residual);
     if (block.out_bias) ops.add_bias(residual, rows, config.hidden, block.out_bias);
-    ops.gate_up(residual, &block.mlp_norm, rows, block.gate_up, wide);
+    ops.gate_up(residual, &block.mlp_norm, rows, block.gate_up, Activation::kSilu, wide);
     ops.project_add(wide, rows, block.down, residual);
   }
 
@@ -171,7 +170,8 @@ struct Model::Impl {
       }
     }
     ops.gather_rows(residual, wanted, config.hidden, gathered);
-    ops.lm_head(gathered, bound.final_norm, static_cast<int64_t>(wanted.size()), bound.head, out);
+    ops.lm_head(gathered, bound.final_norm, static_cast<int64_t>(wanted.size()), bound.head, 0,
+                out);
   }
 
   void generate(int32_t slot, int32_t first, int32_t start, int64_t count,
@@ -192,7 +192,7 @@ struct Model::Impl {
     if (!step) {
       step = ops.record([this] {
         run_blocks();
-        ops.lm_head(residual, bound.final_norm, 1, bound.head, step_logits);
+        ops.lm_head(residual, bound.final_norm, 1, bound.head, 0, step_logits);
         ops.advance_greedy(step_logits, config.vocab);
       });
     }

@@ -74,6 +74,52 @@ struct Batch {
   std::span<const Span> spans;
 };
 
+/// Between the two halves of an MLP. The first two are gated, act(gate) * up; kRelu2 is not:
+/// max(0, up)^2. kGeluTanh is the tanh approximation of GELU.
+enum class Activation { kSilu, kGeluTanh, kRelu2 };
+constexpr bool is_gated(Activation activation) { return activation != Activation::kRelu2; }
+
+/// The same matrix of every expert of a layer: experts x [rows, cols], one behind the other.
+struct ExpertLinear {
+  int64_t experts = 0;
+  int64_t rows = 0;                      ///< outputs of one expert
+  int64_t cols = 0;                      ///< inputs
+  const void* bf16 = nullptr;            ///< [experts, rows, cols] BF16 when stored plainly
+  const float* f32 = nullptr;            ///< the same in fp32: CPU only, F16 and F32 checkpoints
+  const PluginMatrix* plugin = nullptr;  ///< else the plugin's handle
+};
+
+/// Which experts serve a row, and with what weight. Scores are fp32: the softmax or the sigmoid of
+/// W x. The `top_k` best are taken (ties: the lowest index first) by score + selection_bias, after
+/// only the best `kept_groups` of `groups` equal runs of experts were kept (a group's worth is the
+/// sum of its two best). Their weights are the scores without the bias, divided by their sum if
+/// `normalize`, times `scale`, times expert_scale[expert].
+/// Sources: the public Qwen3.5-MoE, Gemma 4 and Nemotron-H implementations in transformers.
+struct RouterSpec {
+  enum class Score { kSoftmax, kSigmoid };
+  Score score = Score::kSoftmax;
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  const float* weight = nullptr;          ///< [experts, width] fp32
+  const float* selection_bias = nullptr;  ///< [experts] or null
+  const float* expert_scale = nullptr;    ///< [experts] or null
+  int64_t groups = 1, kept_groups = 1;
+  bool normalize = true;
+  float scale = 1;
+};
+/// A batch's routing: expert [T, top_k], best first, and weight [T, top_k].
+struct Routing {
+  int32_t* expert = nullptr;
+  float* weight = nullptr;
+};
+/// The experts' MLP: gate_up holds gate then up (or up alone if the activation is not gated).
+struct ExpertsSpec {
+  int64_t top_k = 0;
+  Activation activation = Activation::kSilu;
+  ExpertLinear gate_up;  ///< [experts, 2I or I, width]
+  ExpertLinear down;     ///< [experts, width, I]
+};
+
 /// Full attention. q_norm/k_norm have a null weight when the model has none.
 struct AttentionSpec {
   int64_t query_heads = 0;
@@ -82,7 +128,10 @@ struct AttentionSpec {
   bool gated = false;  ///< the q part holds [q | gate] per head; output *= sigmoid(gate)
   Norm q_norm, k_norm;
   Rope rope;
-  float scale = 0;  ///< usually head_dim^-0.5
+  float scale = 0;       ///< usually head_dim^-0.5
+  int64_t window = 0;    ///< a row sees itself and window - 1 rows before it; 0 = all
+  float v_norm_eps = 0;  ///< > 0: v is RMS-normalized per head, without a weight
+  bool k_is_v = false;   ///< no v part in qkv: v is k before its norm and rotation
 };
 /// One layer's cache: k and v [slots, max_length, kv_heads, head_dim] act.
 struct KvCache {
@@ -112,6 +161,45 @@ struct DeltaNetSpec {
 struct DeltaNetState {
   float* conv = nullptr;
   float* recurrent = nullptr;
+};
+
+/// Mamba 2 (Nemotron-H): causal convolution with bias and SiLU over x|B|C; per head
+/// dt = clamp(softplus(dt + dt_bias), dt_min, dt_max), h <- exp(dt A) h + (dt x) B^T,
+/// y = h C + D x; then the gated norm: y * silu(z), RMS-normalized per group of
+/// heads * head_dim / groups columns, times the norm's weight. Head h uses B and C of group
+/// h / (heads / groups). Source: the public Mamba 2 recurrence, in fp32.
+struct Mamba2Spec {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t groups = 1;
+  int64_t state = 0;  ///< columns of B and C per group
+  int64_t conv = 4;
+  float dt_min = 0;
+  float dt_max = 0;                    ///< infinity = none
+  const float* conv_weight = nullptr;  ///< [conv_rows(), conv] fp32
+  const float* conv_bias = nullptr;    ///< [conv_rows()] fp32, or null
+  const float* neg_exp_a = nullptr;    ///< [heads] fp32, -exp(A_log)
+  const float* dt_bias = nullptr;      ///< [heads] fp32
+  const float* d = nullptr;            ///< [heads] fp32
+  Norm out_norm;                       ///< [heads * head_dim]
+  int64_t inner() const { return heads * head_dim; }
+  int64_t conv_rows() const { return inner() + 2 * groups * state; }
+};
+/// One layer's states, fp32: conv [slots, conv_rows, conv - 1] (oldest first),
+/// recurrent [slots, heads, head_dim, state].
+struct Mamba2State {
+  float* conv = nullptr;
+  float* recurrent = nullptr;
+};
+
+/// Everything a model multiplies and mixes with: what reserve() plans the workspace for.
+struct OpsPlan {
+  std::vector<const Linear*> matrices;
+  std::vector<AttentionSpec> attention;
+  std::vector<DeltaNetSpec> delta;
+  std::vector<Mamba2Spec> mamba2;
+  std::vector<RouterSpec> routers;
+  std::vector<ExpertsSpec> experts;
 };
 
 /// What the largest batch needs; given once to reserve().
@@ -158,10 +246,8 @@ class Ops {
   /// Makes the libraries take what they keep for good (threads, generated code, packing buffers)
   /// before memory is first measured.
   virtual void warm_up() {}
-  /// Plans the workspace for batches up to `limits` and the widest of `projections`; once, at load.
-  virtual void reserve(const Capacity& limits, std::span<const Linear* const> matrices,
-                       std::span<const AttentionSpec> attention,
-                       std::span<const DeltaNetSpec> delta) = 0;
+  /// Plans the workspace for batches up to `limits` of a model made of `plan`; once, at load.
+  virtual void reserve(const Capacity& limits, const OpsPlan& plan) = 0;
   /// Releases caches and scratch that are not needed between measurements.
   virtual void trim() = 0;
 
@@ -178,8 +264,8 @@ class Ops {
 
   // --- model ops
   // ----------------------------------------------------------------------------------
-  /// y [T, D] act = rows ids[t] of the table.
-  virtual void embed(const Linear& table, void* y) = 0;
+  /// y [T, D] act = scale * rows ids[t] of the table.
+  virtual void embed(const Linear& table, float scale, void* y) = 0;
   /// y [T, D] = norm(x [T, D]).
   virtual void rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) = 0;
   /// y [T, w.rows()] = W norm(x [T, K]); norm may be null. Parts side by side in y.
@@ -187,9 +273,22 @@ class Ops {
                        void* y) = 0;
   /// residual [T, N] += W x [T, K].
   virtual void project_add(const void* x, int64_t rows, const Linear& w, void* residual) = 0;
-  /// y [T, I] = silu(W_gate norm(x)) * (W_up norm(x)); w holds gate then up, I rows each.
+  /// The first half of an MLP: y [T, I] = act(W_gate norm(x)) * (W_up norm(x)), or
+  /// act(W_up norm(x)) if the activation is not gated. w holds gate then up, I rows each.
   virtual void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+                       Activation activation, void* y) = 0;
+  /// Routes each of the rows x [T, width] act.
+  virtual void route(const RouterSpec& spec, const void* x, int64_t rows, int64_t width,
+                     const Routing& routing) = 0;
+  /// y [T, width] act = sum over a row's experts, best first, of weight * down act(gate_up x).
+  virtual void experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
                        void* y) = 0;
+  /// residual [T, width] = (residual + norm(y)) * scale; norm may be null.
+  virtual void add_normed(const void* y, const Norm* norm, int64_t rows, int64_t width, float scale,
+                          void* residual) = 0;
+  /// residual [T, width] += sigmoid(gate [width] . x[t]) * y[t].
+  virtual void add_gated(const void* y, const void* x, const float* gate, int64_t rows,
+                         int64_t width, void* residual) = 0;
   /// qkv [T, q | k | v] act, q part [heads, head_dim * (gated ? 2 : 1)]; appends k, v to the cache
   /// and attends causally over it; y [T, query_heads * head_dim].
   virtual void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
@@ -199,14 +298,19 @@ class Ops {
   /// begins from zero.
   virtual void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
                          void* y) = 0;
+  /// in [T, z | xBC | dt] act: inner(), conv_rows(), heads columns. y [T, inner()]. Reads and
+  /// updates the states; a span with start 0 begins from zero.
+  virtual void mamba2(const Mamba2Spec& spec, const Mamba2State& state, const void* in,
+                      void* y) = 0;
   /// y [n, D] = x [rows[i], D]; rows on the host.
   virtual void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width,
                            void* y) = 0;
   /// y [T, N] += bias [N] (fp32).
   virtual void add_bias(void* y, int64_t rows, int64_t width, const float* bias) = 0;
-  /// logits [n, vocab] fp32 = W norm(x [n, D]).
+  /// logits [n, vocab] fp32 = W norm(x [n, D]); then softcap * tanh(logits / softcap) if it is
+  /// above 0.
   virtual void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
-                       float* logits) = 0;
+                       float softcap, float* logits) = 0;
 };
 
 std::unique_ptr<Ops> make_cpu_ops();

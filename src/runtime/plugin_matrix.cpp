@@ -14,8 +14,9 @@ namespace {
 
 }  // namespace
 
-void PluginMatrix::dequantize(int64_t row, int64_t count, void* out, void* stream) const {
-  const int code = table_.dequantize(matrix_, 0, row, count, out, stream);
+void PluginMatrix::dequantize_expert(int64_t expert, int64_t row, int64_t count, void* out,
+                                     void* stream) const {
+  const int code = table_.dequantize(matrix_, expert, row, count, out, stream);
   if (code != CB_OK) plugin_failed(name_, "dequantize", code);
 }
 
@@ -34,6 +35,15 @@ bool PluginMatrix::matmul(const void* x, int64_t tokens, void* y, int64_t y_stri
   const int code = table_.matmul(matrix_, x, tokens, y, y_stride, workspace, stream);
   if (code == CB_UNSUPPORTED) return false;
   if (code != CB_OK) plugin_failed(name_, "matmul", code);
+  return true;
+}
+
+bool PluginMatrix::experts(const void* x, const int32_t* expert, const int32_t* row, int64_t n,
+                           void* y, void* workspace, void* stream) const {
+  if (!table_.experts) return false;
+  const int code = table_.experts(matrix_, x, expert, row, n, y, workspace, stream);
+  if (code == CB_UNSUPPORTED) return false;
+  if (code != CB_OK) plugin_failed(name_, "experts", code);
   return true;
 }
 

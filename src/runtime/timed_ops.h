@@ -33,10 +33,8 @@ class TimedOps final : public Ops {
   }
   void zero(void* to, size_t bytes) override { inner_.zero(to, bytes); }
   void synchronize() override { inner_.synchronize(); }
-  void reserve(const Capacity& capacity, std::span<const Linear* const> matrices,
-               std::span<const AttentionSpec> attention_specs,
-               std::span<const DeltaNetSpec> delta_specs) override {
-    inner_.reserve(capacity, matrices, attention_specs, delta_specs);
+  void reserve(const Capacity& limits, const OpsPlan& plan) override {
+    inner_.reserve(limits, plan);
   }
   void trim() override { inner_.trim(); }
   void read_ids(std::span<int32_t> ids) override { inner_.read_ids(ids); }
@@ -50,8 +48,8 @@ class TimedOps final : public Ops {
   void advance_greedy(const float* logits, int64_t vocab) override {
     timed("advance_greedy", [&] { inner_.advance_greedy(logits, vocab); });
   }
-  void embed(const Linear& table, void* y) override {
-    timed("embed", [&] { inner_.embed(table, y); });
+  void embed(const Linear& table, float scale, void* y) override {
+    timed("embed", [&] { inner_.embed(table, scale, y); });
   }
   void rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) override {
     timed("rms_norm", [&] { inner_.rms_norm(x, norm, rows, width, y); });
@@ -64,8 +62,24 @@ class TimedOps final : public Ops {
     timed("project_add", [&] { inner_.project_add(x, rows, w, residual); });
   }
   void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+               Activation activation, void* y) override {
+    timed("gate_up", [&] { inner_.gate_up(x, norm, rows, w, activation, y); });
+  }
+  void route(const RouterSpec& spec, const void* x, int64_t rows, int64_t width,
+             const Routing& routing) override {
+    timed("route", [&] { inner_.route(spec, x, rows, width, routing); });
+  }
+  void experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
                void* y) override {
-    timed("gate_up", [&] { inner_.gate_up(x, norm, rows, w, y); });
+    timed("experts", [&] { inner_.experts(spec, routing, x, rows, y); });
+  }
+  void add_normed(const void* y, const Norm* norm, int64_t rows, int64_t width, float scale,
+                  void* residual) override {
+    timed("add_normed", [&] { inner_.add_normed(y, norm, rows, width, scale, residual); });
+  }
+  void add_gated(const void* y, const void* x, const float* gate, int64_t rows, int64_t width,
+                 void* residual) override {
+    timed("add_gated", [&] { inner_.add_gated(y, x, gate, rows, width, residual); });
   }
   void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
                  void* y) override {
@@ -75,15 +89,18 @@ class TimedOps final : public Ops {
                  void* y) override {
     timed("delta_net", [&] { inner_.delta_net(spec, state, in, y); });
   }
+  void mamba2(const Mamba2Spec& spec, const Mamba2State& state, const void* in, void* y) override {
+    timed("mamba2", [&] { inner_.mamba2(spec, state, in, y); });
+  }
   void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) override {
     timed("gather_rows", [&] { inner_.gather_rows(x, rows, width, y); });
   }
   void add_bias(void* y, int64_t rows, int64_t width, const float* bias) override {
     timed("add_bias", [&] { inner_.add_bias(y, rows, width, bias); });
   }
-  void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+  void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                float* logits) override {
-    timed("lm_head", [&] { inner_.lm_head(x, norm, rows, w, logits); });
+    timed("lm_head", [&] { inner_.lm_head(x, norm, rows, w, softcap, logits); });
   }
 
  private:

@@ -27,8 +27,8 @@ struct Sides {
 
   void reserve(std::span<const Linear* const> cpu_matrices,
                std::span<const Linear* const> gpu_matrices) {
-    cpu->reserve(kCapacity, cpu_matrices, {}, {});
-    gpu->reserve(kCapacity, gpu_matrices, {}, {});
+    cpu->reserve(kCapacity, {.matrices = {cpu_matrices.begin(), cpu_matrices.end()}});
+    gpu->reserve(kCapacity, {.matrices = {gpu_matrices.begin(), gpu_matrices.end()}});
   }
   /// One sequence of `rows` rows, or steps of as many sequences.
   void upload(int64_t rows, bool steps) {
@@ -94,8 +94,8 @@ TEST_P(Products, ProjectAdd) {
     const auto residual = random_values(sides_->random, n, 1);
     void* a = sides_->cpu.act(residual);
     void* b = sides_->gpu.act(residual);
-    sides_->cpu->project_add(sides_->cpu.act(x_), s.rows, cpu_.parts[0], a);
-    sides_->gpu->project_add(sides_->gpu.act(x_), s.rows, gpu_.parts[0], b);
+    sides_->cpu->project_add(sides_->cpu.act(x_), s.rows, cpu_.parts[0], 0, a);
+    sides_->gpu->project_add(sides_->gpu.act(x_), s.rows, gpu_.parts[0], 0, b);
     EXPECT_LT(distance(sides_->gpu.read(b, n), sides_->cpu.read(a, n)), kOneRounding);
   }
 }
@@ -110,8 +110,8 @@ TEST_P(Products, LmHead) {
     auto* b = sides_->gpu.floats(std::vector<float>(static_cast<size_t>(n)));
     const Norm cpu_norm{sides_->cpu.floats(norm_), 1e-6f},
         gpu_norm{sides_->gpu.floats(norm_), 1e-6f};
-    sides_->cpu->lm_head(sides_->cpu.act(x_), cpu_norm, s.rows, cpu_.parts[0], a);
-    sides_->gpu->lm_head(sides_->gpu.act(x_), gpu_norm, s.rows, gpu_.parts[0], b);
+    sides_->cpu->lm_head(sides_->cpu.act(x_), cpu_norm, s.rows, cpu_.parts[0], 0, a);
+    sides_->gpu->lm_head(sides_->gpu.act(x_), gpu_norm, s.rows, gpu_.parts[0], 0, b);
     const auto expected = sides_->cpu.read_floats(a, n), actual = sides_->gpu.read_floats(b, n);
     EXPECT_LT(distance(actual, expected), kOneRounding);
     if (steps && s.rows == 1) {  // the normalized row is not rounded
@@ -179,8 +179,8 @@ TEST(GateUp, EqualsCpu) {
         const Norm cpu_norm{sides.cpu.floats(norm), 1e-5f}, gpu_norm{sides.gpu.floats(norm), 1e-5f};
         void* ya = sides.cpu.act(rows * width);
         void* yb = sides.gpu.act(rows * width);
-        sides.cpu->gate_up(sides.cpu.act(x), &cpu_norm, rows, a, ya);
-        sides.gpu->gate_up(sides.gpu.act(x), &gpu_norm, rows, b, yb);
+        sides.cpu->gate_up(sides.cpu.act(x), &cpu_norm, rows, a, Activation::kSilu, ya);
+        sides.gpu->gate_up(sides.gpu.act(x), &gpu_norm, rows, b, Activation::kSilu, yb);
         EXPECT_LT(distance(sides.gpu.read(yb, rows * width), sides.cpu.read(ya, rows * width)),
                   kSomeRoundings)
             << rows << " x " << cols << " x " << width << (joined ? " joined" : "") << " steps "
@@ -227,8 +227,8 @@ TEST(Rows, NormEmbedGatherBias) {
     const int64_t n = 9 * width;
     void* ya = sides.cpu.act(n);
     void* yb = sides.gpu.act(n);
-    sides.cpu->embed(a, ya);
-    sides.gpu->embed(b, yb);
+    sides.cpu->embed(a, 1, ya);
+    sides.gpu->embed(b, 1, yb);
     EXPECT_EQ(sides.gpu.read(yb, n), sides.cpu.read(ya, n)) << width;
 
     void* na = sides.cpu.act(n);

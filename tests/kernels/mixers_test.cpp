@@ -52,7 +52,7 @@ struct AttentionRig {
     width = (s.query_heads * (s.gated ? 2 : 1) + 2 * s.kv_heads) * s.head_dim;
     const std::vector<float> empty(static_cast<size_t>(kSlots * kLength * s.kv_heads * s.head_dim));
     cache = {side.act(empty), side.act(empty), kLength};
-    side->reserve(kCapacity, {}, {&spec, 1}, {});
+    side->reserve(kCapacity, {.attention = {spec}});
   }
   std::vector<float> run(const TestBatch& batch, std::span<const float> qkv) {
     const int64_t n = batch.rows() * spec.query_heads * spec.head_dim;
@@ -142,7 +142,7 @@ struct DeltaRig {
         std::vector<float>(static_cast<size_t>(kSlots * spec.conv_rows() * (s.conv - 1))));
     state.recurrent = side.floats(
         std::vector<float>(static_cast<size_t>(kSlots * s.value_heads * s.key_dim * s.value_dim)));
-    side->reserve(kCapacity, {}, {}, {&spec, 1});
+    side->reserve(kCapacity, {.delta = {spec}});
   }
   std::vector<float> run(const TestBatch& batch, std::span<const float> in) {
     const int64_t n = batch.rows() * spec.value_heads * spec.value_dim;

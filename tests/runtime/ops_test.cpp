@@ -254,7 +254,7 @@ TEST(CpuDeltaNet, EqualsTheRecurrence) {
       auto ops = make_cpu_ops();
       ops->reserve(
           {.tokens = kTotal, .sequences = 1, .slots = 1, .max_length = kTotal, .logits_rows = 1},
-          {}, {}, {&spec, 1});
+          {.delta = {spec}});
       std::vector<float> conv(static_cast<size_t>(spec.conv_rows() * (spec.conv - 1)), NAN);
       std::vector<float> recurrent(static_cast<size_t>(values * spec.key_dim), NAN);
       const DeltaNetState state{conv.data(), recurrent.data()};
@@ -346,7 +346,7 @@ TEST(CpuAttention, EqualsTheDefinition) {
       auto ops = make_cpu_ops();
       ops->reserve(
           {.tokens = kTotal, .sequences = 1, .slots = 1, .max_length = kTotal, .logits_rows = 1},
-          {}, {&spec, 1}, {});
+          {.attention = {spec}});
       const size_t cache_size = static_cast<size_t>(kTotal * spec.kv_heads * spec.head_dim);
       std::vector<float> k(cache_size, NAN), v(cache_size, NAN), y(expected.size());
       const KvCache cache{k.data(), v.data(), kTotal};
@@ -443,7 +443,7 @@ TEST(CpuLinear, PluginsEqualPlainMatrices) {
       const Linear* matrices[] = {&served, &plain};
       ops->reserve(
           {.tokens = tokens, .sequences = 1, .slots = 1, .max_length = 1, .logits_rows = 1},
-          matrices, {}, {});
+          {.matrices = {std::begin(matrices), std::end(matrices)}});
       const auto x = random_floats(static_cast<size_t>(tokens * kCols), 12);
       std::vector<float> a(static_cast<size_t>(tokens * kRows), 1), b = a;
       ops->project(x.data(), nullptr, tokens, {{served}}, a.data());
@@ -454,8 +454,8 @@ TEST(CpuLinear, PluginsEqualPlainMatrices) {
       EXPECT_LT(relative_error(a, b), 2e-6) << tokens << " " << flags;
       a.resize(static_cast<size_t>(tokens * kRows / 2));
       b = a;
-      ops->gate_up(x.data(), nullptr, tokens, {{served}}, a.data());
-      ops->gate_up(x.data(), nullptr, tokens, {{plain}}, b.data());
+      ops->gate_up(x.data(), nullptr, tokens, {{served}}, Activation::kSilu, a.data());
+      ops->gate_up(x.data(), nullptr, tokens, {{plain}}, Activation::kSilu, b.data());
       EXPECT_LT(relative_error(a, b), 2e-6) << tokens << " " << flags;
       EXPECT_EQ(plugin.matmuls > 0, (flags & 1) && tokens <= plugin.matmul_limit);
       if ((flags & 2) && !(flags & 4)) continue;  // transformed rows are no embeddings
@@ -465,8 +465,8 @@ TEST(CpuLinear, PluginsEqualPlainMatrices) {
       ops->upload({ids, {&span, 1}});
       a.resize(x.size());
       b.resize(x.size());
-      ops->embed(served, a.data());
-      ops->embed(plain, b.data());
+      ops->embed(served, 1, a.data());
+      ops->embed(plain, 1, b.data());
       EXPECT_EQ(a, b);
     }
   }
@@ -493,14 +493,14 @@ TEST(CpuLinear, FactoredMatrices) {
     auto ops = make_cpu_ops();
     const Linear* matrices[] = {&w, &full};
     ops->reserve({.tokens = tokens, .sequences = 1, .slots = 1, .max_length = 1, .logits_rows = 1},
-                 matrices, {}, {});
+                 {.matrices = {std::begin(matrices), std::end(matrices)}});
     const auto x = random_floats(static_cast<size_t>(tokens * kCols), 3);
     std::vector<float> y(static_cast<size_t>(tokens * kRows)), z = y;
     ops->project(x.data(), nullptr, tokens, {{w}}, y.data());
     ops->project(x.data(), nullptr, tokens, {{full}}, z.data());
     EXPECT_LT(relative_error(y, z), 2e-6);
-    ops->gate_up(x.data(), nullptr, tokens, {{w}}, y.data());
-    ops->gate_up(x.data(), nullptr, tokens, {{full}}, z.data());
+    ops->gate_up(x.data(), nullptr, tokens, {{w}}, Activation::kSilu, y.data());
+    ops->gate_up(x.data(), nullptr, tokens, {{full}}, Activation::kSilu, z.data());
     EXPECT_LT(relative_error(std::span(y).first(y.size() / 2), std::span(z).first(z.size() / 2)),
               2e-6);
   }

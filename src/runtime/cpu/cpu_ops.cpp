@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <stdexcept>
 #include <vector>
 
 #include "runtime/cpu/delta_net.h"
@@ -51,18 +52,16 @@ void CpuOps::copy_out(void* host, const void* from, size_t bytes) {
 }
 void CpuOps::zero(void* to, size_t bytes) { std::memset(to, 0, bytes); }
 
-void CpuOps::reserve(const Capacity& capacity, std::span<const Linear* const> matrices,
-                     std::span<const AttentionSpec> attention_specs,
-                     std::span<const DeltaNetSpec> delta_specs) {
+void CpuOps::reserve(const Capacity& capacity, const OpsPlan& plan) {
   int64_t cols = 1, rotary = 0, per_thread = 0;
-  for (const Linear* w : matrices) {
+  for (const Linear* w : plan.matrices) {
     cols = std::max(cols, w->inputs());
   }
-  for (const AttentionSpec& spec : attention_specs) {
+  for (const AttentionSpec& spec : plan.attention) {
     rotary = std::max(rotary, spec.rope.rotary);
     per_thread = std::max(per_thread, attention_scratch(spec, capacity.max_length));
   }
-  for (const DeltaNetSpec& spec : delta_specs) {
+  for (const DeltaNetSpec& spec : plan.delta) {
     per_thread = std::max(per_thread, delta_net_scratch(spec));
   }
   const auto take = [&](int64_t count, const char* name) {
@@ -70,7 +69,7 @@ void CpuOps::reserve(const Capacity& capacity, std::span<const Linear* const> ma
   };
   const int64_t tokens = std::max(capacity.tokens, capacity.logits_rows);
   batch_.reserve(capacity);
-  linear_ = make_linear_scratch(arena_, tokens, matrices);
+  linear_ = make_linear_scratch(arena_, tokens, plan.matrices);
   normed_ = take(tokens * cols, "normalized input");
   up_floats_ = std::max(kUpFloats, tokens * kMinPanel);
   up_ = take(up_floats_, "MLP up half");
@@ -127,8 +126,10 @@ const float* CpuOps::normed(const void* x, const Norm* norm, int64_t rows, int64
   return normed_;
 }
 
-void CpuOps::embed(const Linear& table, void* y) {
+void CpuOps::embed(const Linear& table, float scale, void* y) {
   embed_rows(linear_, table, batch_.ids, floats(y));
+  const auto count = static_cast<int64_t>(batch_.ids.size()) * table.cols;
+  if (scale != 1) kernels().scale(scale, floats(y), count, floats(y));
 }
 
 void CpuOps::rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) {
@@ -149,7 +150,9 @@ void CpuOps::project_add(const void* x, int64_t rows, const Linear& w, void* res
   multiply(linear_, w, floats(x), rows, floats(residual), w.rows, true);
 }
 
-void CpuOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w, void* y) {
+void CpuOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+                     Activation activation, void* y) {
+  if (activation != Activation::kSilu) throw std::logic_error("not built");
   const int64_t width = w.rows() / 2;
   const float* input = normed(x, norm, rows, w.cols());
   multiply_range(linear_, w, 0, width, input, rows, floats(y), width);
@@ -193,9 +196,26 @@ void CpuOps::add_bias(void* y, int64_t rows, int64_t width, const float* bias) {
   });
 }
 
-void CpuOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+void CpuOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                      float* logits) {
   multiply(linear_, w, normed(x, &norm, rows, w.inputs()), rows, logits, w.rows, false);
+  if (softcap > 0) throw std::logic_error("not built");
+}
+
+void CpuOps::route(const RouterSpec&, const void*, int64_t, int64_t, const Routing&) {
+  throw std::logic_error("not built");
+}
+void CpuOps::experts(const ExpertsSpec&, const Routing&, const void*, int64_t, void*) {
+  throw std::logic_error("not built");
+}
+void CpuOps::add_normed(const void*, const Norm*, int64_t, int64_t, float, void*) {
+  throw std::logic_error("not built");
+}
+void CpuOps::add_gated(const void*, const void*, const float*, int64_t, int64_t, void*) {
+  throw std::logic_error("not built");
+}
+void CpuOps::mamba2(const Mamba2Spec&, const Mamba2State&, const void*, void*) {
+  throw std::logic_error("not built");
 }
 
 }  // namespace cbench::cpu

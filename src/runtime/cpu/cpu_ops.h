@@ -27,9 +27,7 @@ class CpuOps final : public Ops {
   void zero(void* to, size_t bytes) override;
   void synchronize() override {}
   void warm_up() override;
-  void reserve(const Capacity& capacity, std::span<const Linear* const> matrices,
-               std::span<const AttentionSpec> attention,
-               std::span<const DeltaNetSpec> delta) override;
+  void reserve(const Capacity& limits, const OpsPlan& plan) override;
   void trim() override {}
 
   void upload(const Batch& batch) override;
@@ -37,20 +35,29 @@ class CpuOps final : public Ops {
   void read_ids(std::span<int32_t> ids) override;
   std::unique_ptr<Replay> record(std::function<void()> work) override;
 
-  void embed(const Linear& table, void* y) override;
+  void embed(const Linear& table, float scale, void* y) override;
   void rms_norm(const void* x, const Norm& norm, int64_t rows, int64_t width, void* y) override;
   void project(const void* x, const Norm* norm, int64_t rows, const Projection& w,
                void* y) override;
   void project_add(const void* x, int64_t rows, const Linear& w, void* residual) override;
   void gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
+               Activation activation, void* y) override;
+  void route(const RouterSpec& spec, const void* x, int64_t rows, int64_t width,
+             const Routing& routing) override;
+  void experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
                void* y) override;
+  void add_normed(const void* y, const Norm* norm, int64_t rows, int64_t width, float scale,
+                  void* residual) override;
+  void add_gated(const void* y, const void* x, const float* gate, int64_t rows, int64_t width,
+                 void* residual) override;
   void attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv,
                  void* y) override;
   void delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
                  void* y) override;
+  void mamba2(const Mamba2Spec& spec, const Mamba2State& state, const void* in, void* y) override;
   void gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) override;
   void add_bias(void* y, int64_t rows, int64_t width, const float* bias) override;
-  void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w,
+  void lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                float* logits) override;
 
  private:
