@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds and runs every GPU test, the sanitizer pass and the benches on a machine with an H100 or H200,
-# and prints one table.
+# Builds and runs every GPU test, the benches (beside transformers, where python3 has it) and the sanitizer
+# pass on a machine with an H100 or H200, and prints one table.
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--binaries DIR] [--skip-sanitizer] [--quick] [--box KIND]
 # --binaries DIR takes test_kernels, bench_kernels, test_gpu with its plugins, and cbench from there
 # instead of building them. --box direct for machines without bubblewrap.
@@ -51,14 +51,21 @@ export CBENCH_TEST_BOX=$box
 
 row "GPU tests" tests.log "$tests" --gtest_brief=0
 row "engine and evaluator" engine.log "$engine"
-if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
-  # One shape of everything: the tools are 10 to 100 times slower.
-  few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256:*4q2kv32:*6q2kv80:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
-  for tool in memcheck racecheck initcheck; do
-    row "compute-sanitizer $tool" $tool.log timeout 240 compute-sanitizer --tool $tool \
-      --error-exitcode 9 "$tests" --gtest_filter="$few"
-  done
-fi
+# compare CONFIG LOG: the public transformers implementation on the same shapes, beside LOG's rate.
+compare() {
+  local name; name=transformers-$(basename "$1" .json)
+  if ! python3 -c 'import torch, transformers' 2> /dev/null; then
+    printf '%-28s %-8s\n' "$name" "not run: no torch and transformers for python3" >> "$out/table"
+    return
+  fi
+  row "$name" "$name.log" timeout 300 python3 "$root/scripts/score_transformers.py" "$1"
+  local theirs ours
+  theirs=$(grep -o '"tokens_per_second": [0-9.]*' "$out/$name.log" | grep -o '[0-9.]*$')
+  ours=$(sed -n 's/^scoring .*: \([0-9]*\) tok\/s$/\1/p' "$2")
+  awk -v a="${ours:-0}" -v b="${theirs:-0}" 'BEGIN { if (a > 0 && b > 0)
+    printf "%-28s %.0f tok/s against %.0f: %.2f times\n", "  scoring, ours to theirs", a, b, a / b }' \
+    >> "$out/table"
+}
 flags=(); [ $quick = 1 ] && flags=(--seconds 1 --tokens 8192 --steps 64)
 for config in "$root"/tasks/configs/qwen3.8-27b.json; do
   row "bench $(basename "$config" .json)" "bench-$(basename "$config" .json).log" "$bench" "$config" "${flags[@]}"
@@ -67,6 +74,15 @@ for config in "$root"/tasks/configs/qwen3.8-27b.json; do
   row "evaluator $(basename "$config" .json)" "$log" "$cbench" bench --evaluator --model "$config" \
     --device cuda --box "$box" --blocks $([ $quick = 1 ] && echo 64 || echo 256)
   cat "$out/$log"
+  compare "$config" "$out/$log"
 done
+if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
+  # One shape of everything: the tools are 10 to 100 times slower.
+  few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256:*4q2kv32:*6q2kv80:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
+  for tool in memcheck racecheck initcheck; do
+    row "compute-sanitizer $tool" $tool.log timeout 240 compute-sanitizer --tool $tool \
+      --error-exitcode 9 "$tests" --gtest_filter="$few"
+  done
+fi
 echo; cat "$out/table"
 exit $((failures > 0))
