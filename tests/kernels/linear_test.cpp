@@ -94,8 +94,8 @@ TEST_P(Products, ProjectAdd) {
     const auto residual = random_values(sides_->random, n, 1);
     void* a = sides_->cpu.act(residual);
     void* b = sides_->gpu.act(residual);
-    sides_->cpu->project_add(sides_->cpu.act(x_), s.rows, cpu_.parts[0], 0, a);
-    sides_->gpu->project_add(sides_->gpu.act(x_), s.rows, gpu_.parts[0], 0, b);
+    sides_->cpu->project_add(sides_->cpu.act(x_), s.rows, cpu_.parts[0], a);
+    sides_->gpu->project_add(sides_->gpu.act(x_), s.rows, gpu_.parts[0], b);
     EXPECT_LT(distance(sides_->gpu.read(b, n), sides_->cpu.read(a, n)), kOneRounding);
   }
 }
