@@ -90,10 +90,12 @@ struct ExpertLinear {
 };
 
 /// Which experts serve a row, and with what weight. Scores are fp32: the softmax or the sigmoid of
-/// W x. The `top_k` best are taken (ties: the lowest index first) by score + selection_bias, after
-/// only the best `kept_groups` of `groups` equal runs of experts were kept (a group's worth is the
-/// sum of its two best). Their weights are the scores without the bias, divided by their sum if
-/// `normalize`, times `scale`, times expert_scale[expert].
+/// W x. The `top_k` best are taken by score + selection_bias (ties: the lowest index first; NaN
+/// after every number), after only the best `kept_groups` of `groups` equal runs of experts were
+/// kept (a group's worth is the sum of its two best, or its only one; ties as above). Their weights
+/// are the scores without the bias, divided by their sum (+ 1e-20) if `normalize`, times `scale`,
+/// times expert_scale[expert]. A row's choice does not depend on the other rows of the batch.
+/// Required: top_k <= experts / groups * kept_groups.
 /// Sources: the public Qwen3.5-MoE, Gemma 4 and Nemotron-H implementations in transformers.
 struct RouterSpec {
   enum class Score { kSoftmax, kSigmoid };
@@ -107,7 +109,7 @@ struct RouterSpec {
   bool normalize = true;
   float scale = 1;
 };
-/// A batch's routing: expert [T, top_k], best first, and weight [T, top_k].
+/// A batch's routing: expert [T, top_k], best first and distinct, and weight [T, top_k].
 struct Routing {
   int32_t* expert = nullptr;
   float* weight = nullptr;
@@ -130,7 +132,7 @@ struct AttentionSpec {
   Rope rope;
   float scale = 0;       ///< usually head_dim^-0.5
   int64_t window = 0;    ///< a row sees itself and window - 1 rows before it; 0 = all
-  float v_norm_eps = 0;  ///< > 0: v is RMS-normalized per head, without a weight
+  float v_norm_eps = 0;  ///< > 0: v is RMS-normalized per head, without a weight, and cached so
   bool k_is_v = false;   ///< no v part in qkv: v is k before its norm and rotation
 };
 /// One layer's cache: k and v [slots, max_length, kv_heads, head_dim] act.

@@ -33,6 +33,7 @@ class TimedOps final : public Ops {
   }
   void zero(void* to, size_t bytes) override { inner_.zero(to, bytes); }
   void synchronize() override { inner_.synchronize(); }
+  void warm_up() override { inner_.warm_up(); }
   void reserve(const Capacity& limits, const OpsPlan& plan) override {
     inner_.reserve(limits, plan);
   }

@@ -29,7 +29,7 @@ struct Context {
   int64_t padded() const { return Pieces::rounded(spec.head_dim); }
   int64_t query_stride() const { return spec.head_dim * (spec.gated ? 2 : 1); }
   int64_t row_stride() const {
-    return spec.query_heads * query_stride() + 2 * spec.kv_heads * spec.head_dim;
+    return spec.query_heads * query_stride() + (spec.k_is_v ? 1 : 2) * cache_stride();
   }
   int64_t cache_stride() const { return spec.kv_heads * spec.head_dim; }
   const float* query(int64_t row, int64_t head) const {
@@ -38,7 +38,13 @@ struct Context {
   const float* key(int64_t row, int64_t head) const {
     return qkv + row * row_stride() + spec.query_heads * query_stride() + head * width();
   }
-  const float* value(int64_t row, int64_t head) const { return key(row, head) + cache_stride(); }
+  const float* value(int64_t row, int64_t head) const {
+    return key(row, head) + (spec.k_is_v ? 0 : cache_stride());
+  }
+  /// The first key that the query at `position` sees.
+  int64_t first_key(int64_t position) const {
+    return spec.window > 0 ? std::max<int64_t>(0, position - spec.window + 1) : 0;
+  }
   float* out(int64_t row, int64_t head) const {
     return y + (row * spec.query_heads + head) * width();
   }
@@ -61,6 +67,19 @@ void prepare_head(const Context& c, const Norm& norm, int64_t row, const float* 
   }
 }
 
+/// The values of `row`, all heads, as the cache keeps them.
+void store_values(const Context& c, int64_t row, float* to) {
+  const float* from = c.value(row, 0);
+  if (c.spec.v_norm_eps > 0) {
+    for (int64_t head = 0; head < c.spec.kv_heads; ++head) {
+      const int64_t at = head * c.width();
+      kernels().rms_norm(from + at, nullptr, c.spec.v_norm_eps, c.width(), to + at);
+    }
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(c.cache_stride()) * sizeof(float));
+  }
+}
+
 void append_to_cache(const Context& c) {
   parallel_ranges(c.batch.rows(), 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -71,8 +90,7 @@ void append_to_cache(const Context& c) {
         prepare_head(c, c.spec.k_norm, row, c.key(row, head),
                      c.cached(c.cache.k, slot, position, head));
       }
-      std::memcpy(c.cached(c.cache.v, slot, position, 0), c.value(row, 0),
-                  static_cast<size_t>(c.cache_stride()) * sizeof(float));
+      store_values(c, row, c.cached(c.cache.v, slot, position, 0));
     }
   });
 }
@@ -91,10 +109,11 @@ void attend_steps(const Context& c, const Span& span, int64_t kv_head, float* sc
   float* q = pieces.take(group * c.width());
   float* scores = pieces.take(group * max_length);
   float* o = pieces.take(c.width());
-  const float* k = c.cached(c.cache.k, span.slot, 0, kv_head);
-  const float* v = c.cached(c.cache.v, span.slot, 0, kv_head);
   for (int32_t i = 0; i < span.count; ++i) {
-    const int64_t row = span.row + i, keys = span.start + i + 1;
+    const int64_t row = span.row + i, position = span.start + i;
+    const int64_t first = c.first_key(position), keys = position + 1 - first;
+    const float* k = c.cached(c.cache.k, span.slot, first, kv_head);
+    const float* v = c.cached(c.cache.v, span.slot, first, kv_head);
     for (int64_t g = 0; g < group; ++g) {
       prepare_head(c, c.spec.q_norm, row, c.query(row, kv_head * group + g), q + g * c.width());
     }
@@ -147,6 +166,23 @@ void load_keys(const Context& c, const Span& span, int64_t kv_head, int64_t firs
   }
 }
 
+/// Scores of query `i` of a tile, at `position`, against keys [key, key + keys): softmax over those
+/// that it sees.
+void softmax_tile_row(const Context& c, const Tile& tile, int64_t g, int64_t i, int64_t position,
+                      int64_t key, int64_t keys) {
+  float* scores = tile.scores + i * kBlock;
+  const int64_t hidden = std::clamp<int64_t>(c.first_key(position) - key, 0, keys);
+  const int64_t visible = std::clamp<int64_t>(position + 1 - key, hidden, keys) - hidden;
+  std::fill_n(scores, hidden, 0.0f);
+  if (visible == 0) {  // wholly behind the window: no maximum to rescale to
+    std::fill_n(scores, kBlock, 0.0f);
+    return;
+  }
+  const int64_t at = g * kBlock + i;
+  kernels().softmax_row(scores + hidden, visible, kBlock - hidden, c.spec.scale, tile.max + at,
+                        tile.sum + at, tile.o + at * c.padded(), c.padded());
+}
+
 /// Rows [first, first + count) of a span for one kv head.
 void attend_tile(const Context& c, const Span& span, int64_t kv_head, int64_t first, int64_t count,
                  float* scratch) {
@@ -163,7 +199,8 @@ void attend_tile(const Context& c, const Span& span, int64_t kv_head, int64_t fi
   std::fill_n(tile.sum, group * kBlock, 0.0f);
   std::fill_n(tile.max, group * kBlock, -std::numeric_limits<float>::infinity());
   const int64_t length = span.start + first + count;  // keys that the last row sees
-  for (int64_t key = 0; key < length; key += kBlock) {
+  const int64_t begin = c.first_key(span.start + first) / kBlock * kBlock;
+  for (int64_t key = begin; key < length; key += kBlock) {
     const int64_t keys = std::min(kBlock, length - key);
     load_keys(c, span, kv_head, key, keys, tile);
     for (int64_t g = 0; g < group; ++g) {
@@ -171,10 +208,7 @@ void attend_tile(const Context& c, const Span& span, int64_t kv_head, int64_t fi
       kernels().matmul(count, kBlock, width, tile.q + g * kBlock * width, width, 1, tile.keys,
                        kBlock, tile.scores, kBlock, false);
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t visible = std::clamp<int64_t>(span.start + first + i + 1 - key, 0, keys);
-        kernels().softmax_row(tile.scores + i * kBlock, visible, kBlock, c.spec.scale,
-                              tile.max + g * kBlock + i, tile.sum + g * kBlock + i, o + i * padded,
-                              padded);
+        softmax_tile_row(c, tile, g, i, span.start + first + i, key, keys);
       }
       kernels().matmul(count, padded, keys, tile.scores, kBlock, 1, tile.values, padded, o, padded,
                        true);
@@ -194,8 +228,9 @@ int64_t blocks_of(const Span& span) {
 
 }  // namespace
 
-void RotaryTable::compute(const CurrentBatch& batch, const Rope& rope) {
+void RotaryTable::compute(const CurrentBatch& batch) {
   const int64_t half = rope.rotary / 2;
+  stale = false;
   parallel_ranges(batch.rows(), 64, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto position = static_cast<float>(batch.position[static_cast<size_t>(row)]);
@@ -206,7 +241,6 @@ void RotaryTable::compute(const CurrentBatch& batch, const Rope& rope) {
       }
     }
   });
-  inv_freq = rope.inv_freq;
 }
 
 int64_t attention_scratch(const AttentionSpec& spec, int64_t max_length) {
@@ -224,7 +258,9 @@ void attention(const AttentionSpec& spec, const KvCache& cache, const CurrentBat
   int64_t blocks = 0, flops = 0;
   for (const Span& span : batch.spans) {
     blocks += blocks_of(span);
-    flops += 4 * spec.query_heads * spec.head_dim * span.count * (span.start + span.count);
+    const int64_t length = span.start + span.count;
+    const int64_t seen = spec.window > 0 ? std::min(spec.window, length) : length;
+    flops += 4 * spec.query_heads * spec.head_dim * span.count * seen;
   }
   parallel_tasks(blocks * spec.kv_heads, flops, [&](int64_t task, int thread) {
     const int64_t kv_head = task % spec.kv_heads;

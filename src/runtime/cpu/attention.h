@@ -11,12 +11,13 @@
 
 namespace cbench::cpu {
 
-/// cos and sin [T, rotary / 2] of the current batch's positions, shared by the layers.
+/// cos and sin [T, rotary / 2] of the current batch's positions, shared by the layers with `rope`.
 struct RotaryTable {
+  Rope rope;
   float* cos = nullptr;
   float* sin = nullptr;
-  const float* inv_freq = nullptr;  ///< what the table was computed for; null = stale
-  void compute(const CurrentBatch& batch, const Rope& rope);
+  bool stale = true;  ///< the positions changed
+  void compute(const CurrentBatch& batch);
 };
 
 /// Floats of scratch that one thread needs for `spec` with caches of `max_length`.

@@ -9,6 +9,8 @@
 
 #include "runtime/cpu/delta_net.h"
 #include "runtime/cpu/kernels.h"
+#include "runtime/cpu/mamba2.h"
+#include "runtime/cpu/scalar.h"
 #include "runtime/cpu/threads.h"
 
 namespace cbench::cpu {
@@ -28,6 +30,10 @@ class PlainReplay : public Replay {
 
 const float* floats(const void* x) { return static_cast<const float*>(x); }
 float* floats(void* x) { return static_cast<float*>(x); }
+
+bool same(const Rope& a, const Rope& b) {
+  return a.inv_freq == b.inv_freq && a.rotary == b.rotary && a.scale == b.scale;
+}
 
 }  // namespace
 
@@ -53,28 +59,35 @@ void CpuOps::copy_out(void* host, const void* from, size_t bytes) {
 void CpuOps::zero(void* to, size_t bytes) { std::memset(to, 0, bytes); }
 
 void CpuOps::reserve(const Capacity& capacity, const OpsPlan& plan) {
-  int64_t cols = 1, rotary = 0, per_thread = 0;
-  for (const Linear* w : plan.matrices) {
-    cols = std::max(cols, w->inputs());
-  }
+  const int64_t tokens = std::max(capacity.tokens, capacity.logits_rows);
+  const auto take = [&](int64_t count, const char* name) {
+    return arena_.allocate<float>(static_cast<size_t>(count), Category::kWorkspace, name);
+  };
+  int64_t cols = 1, per_thread = 0, channels = 0;
+  for (const Linear* w : plan.matrices) cols = std::max(cols, w->inputs());
+  rotary_.emplace_back();
   for (const AttentionSpec& spec : plan.attention) {
-    rotary = std::max(rotary, spec.rope.rotary);
     per_thread = std::max(per_thread, attention_scratch(spec, capacity.max_length));
+    const Rope& rope = spec.rope;
+    const auto known = [&](const RotaryTable& table) { return same(table.rope, rope); };
+    if (rope.rotary == 0 || std::any_of(rotary_.begin(), rotary_.end(), known)) continue;
+    rotary_.push_back({rope, take(tokens * rope.rotary / 2, "rotary cos"),
+                       take(tokens * rope.rotary / 2, "rotary sin")});
   }
   for (const DeltaNetSpec& spec : plan.delta) {
     per_thread = std::max(per_thread, delta_net_scratch(spec));
   }
-  const auto take = [&](int64_t count, const char* name) {
-    return arena_.allocate<float>(static_cast<size_t>(count), Category::kWorkspace, name);
-  };
-  const int64_t tokens = std::max(capacity.tokens, capacity.logits_rows);
+  for (const Mamba2Spec& spec : plan.mamba2) {
+    per_thread = std::max(per_thread, mamba2_scratch(spec));
+    channels = std::max(channels, spec.conv_rows());
+  }
   batch_.reserve(capacity);
-  linear_ = make_linear_scratch(arena_, tokens, plan.matrices);
+  linear_ = make_linear_scratch(arena_, tokens, plan.matrices, plan.experts);
+  experts_ = make_experts_scratch(arena_, tokens, plan.routers, plan.experts);
   normed_ = take(tokens * cols, "normalized input");
   up_floats_ = std::max(kUpFloats, tokens * kMinPanel);
   up_ = take(up_floats_, "MLP up half");
-  rotary_.cos = take(tokens * rotary / 2, "rotary cos");
-  rotary_.sin = take(tokens * rotary / 2, "rotary sin");
+  if (channels > 0) convolved_ = take(tokens * channels, "convolved columns");
   threads_.floats = Pieces::rounded(per_thread);
   threads_.data = take(threads_.floats * thread_count(), "thread scratch");
 }
@@ -92,7 +105,7 @@ void CpuOps::warm_up() {
 
 void CpuOps::upload(const Batch& batch) {
   batch_.set(batch);
-  rotary_.inv_freq = nullptr;
+  positions_changed();
 }
 
 void CpuOps::advance_greedy(const float* logits, int64_t vocab) {
@@ -109,7 +122,7 @@ void CpuOps::advance_greedy(const float* logits, int64_t vocab) {
     batch_.ids[static_cast<size_t>(row)] = static_cast<int32_t>(best);
   }
   batch_.advance();
-  rotary_.inv_freq = nullptr;
+  positions_changed();
 }
 
 void CpuOps::read_ids(std::span<int32_t> ids) {
@@ -152,9 +165,16 @@ void CpuOps::project_add(const void* x, int64_t rows, const Linear& w, void* res
 
 void CpuOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
                      Activation activation, void* y) {
-  if (activation != Activation::kSilu) throw std::logic_error("not built");
-  const int64_t width = w.rows() / 2;
   const float* input = normed(x, norm, rows, w.cols());
+  if (!is_gated(activation)) {
+    const int64_t width = w.rows();
+    multiply_range(linear_, w, 0, width, input, rows, floats(y), width);
+    parallel_ranges(rows, 8, [&](int64_t begin, int64_t end) {
+      kernels().relu2(floats(y) + begin * width, (end - begin) * width);
+    });
+    return;
+  }
+  const int64_t width = w.rows() / 2;
   multiply_range(linear_, w, 0, width, input, rows, floats(y), width);
   const int64_t panel = std::clamp<int64_t>(up_floats_ / std::max<int64_t>(rows, 1), 1, width);
   for (int64_t first = 0; first < width; first += panel) {
@@ -163,22 +183,75 @@ void CpuOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projec
     parallel_ranges(rows, 8, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         float* gate = floats(y) + row * width + first;
-        kernels().silu_mul(gate, up_ + row * count, count, gate);
+        gated(activation)(gate, up_ + row * count, count, gate);
       }
     });
   }
 }
 
+void CpuOps::route(const RouterSpec& spec, const void* x, int64_t rows, int64_t width,
+                   const Routing& routing) {
+  cpu::route(spec, experts_, floats(x), rows, width, routing);
+}
+
+void CpuOps::experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
+                     void* y) {
+  cpu::experts(spec, experts_, linear_, routing, floats(x), rows, floats(y));
+}
+
+void CpuOps::add_normed(const void* y, const Norm* norm, int64_t rows, int64_t width, float scale,
+                        void* residual) {
+  parallel_ranges(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = floats(y) + row * width;
+      float* to = floats(residual) + row * width;
+      if (norm) {
+        kernels().add_rms_norm(from, norm->weight, norm->eps, scale, width, to);
+      } else {
+        kernels().axpy(1, from, width, to);
+        if (scale != 1) kernels().scale(scale, to, width, to);
+      }
+    }
+  });
+}
+
+void CpuOps::add_gated(const void* y, const void* x, const float* gate, int64_t rows, int64_t width,
+                       void* residual) {
+  parallel_ranges(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float logit = 0;
+      kernels().gemv_f32(gate, 1, width, width, floats(x) + row * width, 1, width, &logit, 1,
+                         false);
+      kernels().axpy(sigmoid(logit), floats(y) + row * width, width,
+                     floats(residual) + row * width);
+    }
+  });
+}
+
+const RotaryTable& CpuOps::rotary(const Rope& rope) {
+  if (rope.rotary == 0) return rotary_.front();
+  const auto table = std::find_if(rotary_.begin(), rotary_.end(),
+                                  [&](const RotaryTable& known) { return same(known.rope, rope); });
+  if (table == rotary_.end()) throw std::logic_error("attention with a rotation not planned for");
+  if (table->stale) table->compute(batch_);
+  return *table;
+}
+
+void CpuOps::positions_changed() {
+  for (RotaryTable& table : rotary_) table.stale = true;
+}
+
 void CpuOps::attention(const AttentionSpec& spec, const KvCache& cache, const void* qkv, void* y) {
-  if (spec.rope.rotary > 0 && rotary_.inv_freq != spec.rope.inv_freq) {
-    rotary_.compute(batch_, spec.rope);
-  }
-  cpu::attention(spec, cache, batch_, rotary_, threads_, floats(qkv), floats(y));
+  cpu::attention(spec, cache, batch_, rotary(spec.rope), threads_, floats(qkv), floats(y));
 }
 
 void CpuOps::delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, const void* in,
                        void* y) {
   cpu::delta_net(spec, state, batch_, threads_, floats(in), floats(y));
+}
+
+void CpuOps::mamba2(const Mamba2Spec& spec, const Mamba2State& state, const void* in, void* y) {
+  cpu::mamba2(spec, state, batch_, threads_, convolved_, floats(in), floats(y));
 }
 
 void CpuOps::gather_rows(const void* x, std::span<const int32_t> rows, int64_t width, void* y) {
@@ -199,23 +272,10 @@ void CpuOps::add_bias(void* y, int64_t rows, int64_t width, const float* bias) {
 void CpuOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                      float* logits) {
   multiply(linear_, w, normed(x, &norm, rows, w.inputs()), rows, logits, w.rows, false);
-  if (softcap > 0) throw std::logic_error("not built");
-}
-
-void CpuOps::route(const RouterSpec&, const void*, int64_t, int64_t, const Routing&) {
-  throw std::logic_error("not built");
-}
-void CpuOps::experts(const ExpertsSpec&, const Routing&, const void*, int64_t, void*) {
-  throw std::logic_error("not built");
-}
-void CpuOps::add_normed(const void*, const Norm*, int64_t, int64_t, float, void*) {
-  throw std::logic_error("not built");
-}
-void CpuOps::add_gated(const void*, const void*, const float*, int64_t, int64_t, void*) {
-  throw std::logic_error("not built");
-}
-void CpuOps::mamba2(const Mamba2Spec&, const Mamba2State&, const void*, void*) {
-  throw std::logic_error("not built");
+  if (softcap <= 0) return;
+  parallel_ranges(rows * w.rows, 4096, [&](int64_t begin, int64_t end) {
+    kernels().softcap(logits + begin, end - begin, softcap);
+  });
 }
 
 }  // namespace cbench::cpu

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/batch.h"
+#include "runtime/cpu/experts.h"
 #include "runtime/cpu/linear.h"
 #include "runtime/ops.h"
 
@@ -64,14 +66,20 @@ class CpuOps final : public Ops {
   /// norm(x) in the workspace, or x itself without a norm.
   const float* normed(const void* x, const Norm* norm, int64_t rows, int64_t width);
 
+  /// The table of `rope`, up to date; an empty one without rotation.
+  const RotaryTable& rotary(const Rope& rope);
+  void positions_changed();
+
   Arena arena_;
   CurrentBatch batch_;
   LinearScratch linear_;
+  ExpertsScratch experts_;
   ThreadScratch threads_;
-  RotaryTable rotary_;
-  float* normed_ = nullptr;  ///< [tokens, widest input]
-  float* up_ = nullptr;      ///< [up_floats_] the up half of a gated MLP, panel by panel
+  std::vector<RotaryTable> rotary_;  ///< one per kind of rotation in the model, after an empty one
+  float* normed_ = nullptr;          ///< [tokens, widest input]
+  float* up_ = nullptr;              ///< [up_floats_] the up half of a gated MLP, panel by panel
   int64_t up_floats_ = 0;
+  float* convolved_ = nullptr;  ///< [tokens, widest Mamba 2 convolution]
 };
 
 }  // namespace cbench::cpu

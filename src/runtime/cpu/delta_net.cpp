@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "runtime/cpu/kernels.h"
+#include "runtime/cpu/scalar.h"
 #include "runtime/cpu/threads.h"
 
 namespace cbench::cpu {
@@ -160,7 +161,7 @@ void convolve(const Task& task, const Scratch& scratch, int64_t first, int64_t c
             input_row(task, scratch, first + i - task.spec.conv + 1 + j, columns);
       }
       float* out = outs[part] + i * columns.count;
-      kernels().conv_silu(rows.data(), weight, task.spec.conv, columns.count, out);
+      kernels().conv_silu(rows.data(), weight, nullptr, task.spec.conv, columns.count, out);
       if (part < 2) kernels().l2_norm(out, columns.count, part == 0 ? query_scale : 1.0f);
     }
   }
@@ -168,14 +169,10 @@ void convolve(const Task& task, const Scratch& scratch, int64_t first, int64_t c
 
 float log_decay(const Task& task, int64_t t, int64_t r) {
   const int64_t head = task.value_head(r);
-  const float x = task.a(t, r) + task.spec.dt_bias[head];
-  const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
-  return task.spec.neg_exp_a[head] * softplus;
+  return task.spec.neg_exp_a[head] * softplus(task.a(t, r) + task.spec.dt_bias[head]);
 }
 
-float write_strength(const Task& task, int64_t t, int64_t r) {
-  return 1.0f / (1.0f + std::exp(-task.b(t, r)));
-}
+float write_strength(const Task& task, int64_t t, int64_t r) { return sigmoid(task.b(t, r)); }
 
 /// gamma = cumsum(g) and beta of a chunk's rows.
 void load_gates(const Task& task, const Scratch& scratch, int64_t first, int64_t count, int64_t r) {

@@ -21,20 +21,29 @@ struct Kernels {
   /// c[i, j] (+)= sum_k a[i * a_row + k * a_col] b[k * ldb + j], i < m, j < n; n a multiple of 16.
   void (*matmul)(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row, int64_t a_col,
                  const float* b, int64_t ldb, float* c, int64_t ldc, bool add);
-  /// y = x * rsqrt(mean(x^2) + eps) * weight over one row.
+  /// y = x * rsqrt(mean(x^2) + eps) * weight over one row; a null weight counts as ones.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, float* y);
   /// y = rms_norm(x) * silu(z).
   void (*gated_norm)(const float* x, const float* weight, float eps, const float* z, int64_t width,
                      float* y);
   /// y = x * scale / sqrt(sum x^2 + 1e-6), in place.
   void (*l2_norm)(float* x, int64_t width, float scale);
-  /// y[i] = silu(gate[i]) * up[i].
+  /// y = (y + rms_norm(x)) * scale over one row.
+  void (*add_rms_norm)(const float* x, const float* weight, float eps, float scale, int64_t width,
+                       float* y);
+  /// y[i] = silu(gate[i]) * up[i], and the same with the tanh approximation of GELU.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  /// x[i] = max(0, x[i])^2.
+  void (*relu2)(float* x, int64_t n);
+  /// x[i] = cap * tanh(x[i] / cap).
+  void (*softcap)(float* x, int64_t n, float cap);
   /// y[i] *= sigmoid(gate[i]).
   void (*sigmoid_mul)(const float* gate, int64_t n, float* y);
-  /// out[c] = silu(sum_j weight[c * taps + j] rows[j][c]) for c < n: one token of the convolution.
-  void (*conv_silu)(const float* const* rows, const float* weight, int64_t taps, int64_t n,
-                    float* out);
+  /// out[c] = silu(sum_j weight[c * taps + j] rows[j][c] + bias[c]) for c < n: one token of the
+  /// convolution. The bias may be null.
+  void (*conv_silu)(const float* const* rows, const float* weight, const float* bias, int64_t taps,
+                    int64_t n, float* out);
   /// Rotates the first 2 * half values of x by the angles of cos/sin [half].
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
   /// One row of streaming softmax: s[0, valid) becomes exp(s * scale - max), s[valid, n) zero;
@@ -52,6 +61,10 @@ struct Kernels {
   /// a[j] = -beta decay kk[j] for j < i and p[j] = decay qk[j] for j <= i; zero up to n.
   void (*delta_masks)(const float* gamma, int64_t i, int64_t n, float beta, const float* kk,
                       const float* qk, float* a, float* p);
+  /// One token of the state space recurrence on state [width, n]:
+  /// S = decay S + x b^T; y = S c.
+  void (*ssm_step)(float* state, int64_t width, int64_t n, float decay, const float* x,
+                   const float* b, const float* c, float* y);
   /// y[i] = a * x[i] and y[i] += a * x[i].
   void (*scale)(float a, const float* x, int64_t n, float* y);
   void (*axpy)(float a, const float* x, int64_t n, float* y);

@@ -24,15 +24,17 @@ size_t plugin_workspace(const PluginMatrix& matrix, int64_t tokens) {
   return bytes;
 }
 
+void check_workspace(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t tokens) {
+  const size_t needed = matrix.workspace(tokens);
+  if (needed <= scratch.plugin_bytes) return;
+  throw Error(Exit::kGateFailed, "plugin_failed",
+              "the package's plugin asks for " + std::to_string(needed) +
+                  " bytes of workspace for " + matrix.name() + ", more than it asked for at load");
+}
+
 bool plugin_matmul(const LinearScratch& scratch, const PluginMatrix& matrix, const float* x,
                    int64_t tokens, float* y, int64_t y_stride) {
-  const size_t needed = matrix.workspace(tokens);
-  if (needed > scratch.plugin_bytes) {
-    throw Error(Exit::kGateFailed, "plugin_failed",
-                "the package's plugin asks for " + std::to_string(needed) +
-                    " bytes of workspace for " + matrix.name() +
-                    ", more than it asked for at load");
-  }
+  check_workspace(scratch, matrix, tokens);
   return matrix.matmul(x, tokens, y, y_stride, scratch.plugin, nullptr);
 }
 
@@ -74,16 +76,17 @@ void multiply_panels(const LinearScratch& scratch, int64_t rows, int64_t cols, c
   }
 }
 
-void multiply_plugin(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t row0,
-                     int64_t rows, const float* x, int64_t tokens, float* y, int64_t y_stride,
-                     bool add) {
+/// Rows [row0, row0 + rows) of one expert of a plugin's matrix (0 when it is dense).
+void multiply_plugin(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t expert,
+                     int64_t row0, int64_t rows, const float* x, int64_t tokens, float* y,
+                     int64_t y_stride, bool add) {
   if (matrix.has_transform()) {
     matrix.transform(x, tokens, scratch.transformed, nullptr);
     x = scratch.transformed;
   }
   multiply_panels(scratch, rows, matrix.cols(), x, tokens, y, y_stride, add,
                   [&](int64_t first, int64_t count) {
-                    matrix.dequantize(row0 + first, count, scratch.bf16, nullptr);
+                    matrix.dequantize_expert(expert, row0 + first, count, scratch.bf16, nullptr);
                     return scratch.bf16;
                   });
 }
@@ -95,7 +98,7 @@ bool add_plugin_matmul(const LinearScratch& scratch, const Linear& w, const floa
   for (int64_t t = 0; t < tokens; t += block) {
     const int64_t count = std::min(block, tokens - t);
     if (!plugin_matmul(scratch, *w.plugin, x + t * w.cols, count, scratch.product, w.rows)) {
-      multiply_plugin(scratch, *w.plugin, 0, w.rows, x + t * w.cols, count, y + t * y_stride,
+      multiply_plugin(scratch, *w.plugin, 0, 0, w.rows, x + t * w.cols, count, y + t * y_stride,
                       y_stride, true);
       continue;
     }
@@ -109,23 +112,28 @@ bool add_plugin_matmul(const LinearScratch& scratch, const Linear& w, const floa
 }  // namespace
 
 LinearScratch make_linear_scratch(Arena& arena, int64_t tokens,
-                                  std::span<const Linear* const> matrices) {
+                                  std::span<const Linear* const> matrices,
+                                  std::span<const ExpertsSpec> experts) {
   int64_t cols = 1, rows = 1, rank = 0, transformed = 0;
   size_t plugin_bytes = 0;
   bool any_plugin = false;
-  const auto visit = [&](const Linear& w) {
+  const auto visit = [&](const auto& w, int64_t calls) {
     cols = std::max(cols, w.cols);
     rows = std::max(rows, w.rows);
     if (!w.plugin) return;
     any_plugin = true;
-    plugin_bytes = std::max(plugin_bytes, plugin_workspace(*w.plugin, tokens));
+    plugin_bytes = std::max(plugin_bytes, plugin_workspace(*w.plugin, calls));
     if (w.plugin->has_transform()) transformed = std::max(transformed, w.cols);
   };
   for (const Linear* w : matrices) {
-    visit(*w);
+    visit(*w, tokens);
     if (!w->low_rank_b) continue;
-    visit(*w->low_rank_b);
+    visit(*w->low_rank_b, tokens);
     rank = std::max(rank, w->cols);
+  }
+  for (const ExpertsSpec& spec : experts) {
+    visit(spec.gate_up, tokens * spec.top_k);
+    visit(spec.down, tokens * spec.top_k);
   }
   const auto floats = [&](int64_t count, const char* name) {
     return count > 0 ? arena.allocate<float>(static_cast<size_t>(count), Category::kWorkspace, name)
@@ -166,7 +174,7 @@ void multiply_rows(const LinearScratch& scratch, const Linear& w, int64_t row0, 
     x = scratch.factor;
   }
   if (w.plugin) {
-    multiply_plugin(scratch, *w.plugin, row0, rows, x, tokens, y, y_stride, add);
+    multiply_plugin(scratch, *w.plugin, 0, row0, rows, x, tokens, y, y_stride, add);
   } else if (w.f32) {
     const float* first = w.f32 + row0 * w.cols;
     if (tokens <= kGemvTokens) {
@@ -193,7 +201,7 @@ void multiply(const LinearScratch& scratch, const Linear& w, const float* x, int
             : plugin_matmul(scratch, *w.plugin, input, tokens, y, y_stride)) {
       return;
     }
-    multiply_plugin(scratch, *w.plugin, 0, w.rows, input, tokens, y, y_stride, add);
+    multiply_plugin(scratch, *w.plugin, 0, 0, w.rows, input, tokens, y, y_stride, add);
     return;
   }
   multiply_rows(scratch, w, 0, w.rows, x, tokens, y, y_stride, add);
@@ -216,6 +224,27 @@ void multiply_range(const LinearScratch& scratch, const Projection& w, int64_t r
     }
     part_begin += part.rows;
   }
+}
+
+void multiply_expert(const LinearScratch& scratch, const ExpertLinear& w, int64_t expert,
+                     const float* x, int64_t tokens, float* y) {
+  if (w.plugin) {
+    multiply_plugin(scratch, *w.plugin, expert, 0, w.rows, x, tokens, y, w.rows, false);
+    return;
+  }
+  const int64_t first = expert * w.rows * w.cols;
+  const Linear one{.rows = w.rows,
+                   .cols = w.cols,
+                   .bf16 = w.bf16 ? static_cast<const uint16_t*>(w.bf16) + first : nullptr,
+                   .f32 = w.f32 ? w.f32 + first : nullptr};
+  multiply_rows(scratch, one, 0, w.rows, x, tokens, y, w.rows, false);
+}
+
+bool plugin_experts(const LinearScratch& scratch, const PluginMatrix& matrix, const float* x,
+                    const int32_t* expert, const int32_t* row, int64_t n, float* y) {
+  if (!matrix.has_experts()) return false;
+  check_workspace(scratch, matrix, n);
+  return matrix.experts(x, expert, row, n, y, scratch.plugin, nullptr);
 }
 
 void embed_rows(const LinearScratch& scratch, const Linear& table, std::span<const int32_t> ids,

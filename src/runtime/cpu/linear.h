@@ -29,9 +29,10 @@ struct LinearScratch {
   size_t plugin_bytes = 0;
 };
 
-/// Plans and allocates the scratch for `tokens` rows and these matrices.
+/// Plans and allocates the scratch for `tokens` rows, these matrices and these experts.
 LinearScratch make_linear_scratch(Arena& arena, int64_t tokens,
-                                  std::span<const Linear* const> matrices);
+                                  std::span<const Linear* const> matrices,
+                                  std::span<const ExpertsSpec> experts = {});
 
 /// y[t * y_stride + r] (+)= W[row0 + r] . x[t], r < rows, t < tokens; x [tokens, cols] dense.
 void multiply_rows(const LinearScratch& scratch, const Linear& w, int64_t row0, int64_t rows,
@@ -45,9 +46,22 @@ void multiply(const LinearScratch& scratch, const Linear& w, const float* x, int
 void multiply_range(const LinearScratch& scratch, const Projection& w, int64_t row0, int64_t rows,
                     const float* x, int64_t tokens, float* y, int64_t y_stride);
 
+/// y [tokens, w.rows] = W[expert] x[t]; x [tokens, cols] dense.
+void multiply_expert(const LinearScratch& scratch, const ExpertLinear& w, int64_t expert,
+                     const float* x, int64_t tokens, float* y);
+
+/// y[i] = W[expert[i]] x[row[i]] for i < n by the plugin; false when it does not serve that.
+bool plugin_experts(const LinearScratch& scratch, const PluginMatrix& matrix, const float* x,
+                    const int32_t* expert, const int32_t* row, int64_t n, float* y);
+
 /// y [n, cols] = rows ids[i] of the table.
 void embed_rows(const LinearScratch& scratch, const Linear& table, std::span<const int32_t> ids,
                 float* y);
+
+/// The kernel y[i] = act(gate[i]) * up[i] of a gated activation.
+inline auto gated(Activation activation) {
+  return activation == Activation::kGeluTanh ? kernels().gelu_mul : kernels().silu_mul;
+}
 
 /// c [m, n] (+)= a [m, k] b^T, b [n, k]; single-precision GEMM of the library, all threads.
 void sgemm_nt(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
