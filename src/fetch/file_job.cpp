@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fetch/range_stream.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/text.h"
 #include "util/units.h"
@@ -19,6 +20,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kProgressBytes = 1 << 20;  // new bytes that make the retries count anew
+// More connections help where each is slow. Above this rate this machine is the limit, and they
+// would only contend for it.
+constexpr double kFastRate = 512.0 * (1 << 20);  // bytes per second
+constexpr double kLookSeconds = 0.25;
 
 PartIdentity identity_of(const Download& file) {
   PartIdentity identity;
@@ -146,11 +151,23 @@ void FileJob::fill_todo() {
 
 std::optional<ByteRange> FileJob::take() {
   const std::lock_guard lock(mutex_);
-  if (again_ || todo_.empty() || (active_ > 0 && !parallel_)) return std::nullopt;
+  if (again_ || todo_.empty() || (active_ > 0 && !room_for_another())) return std::nullopt;
+  if (started_at_ == 0) {
+    started_at_ = boot_seconds();
+    started_with_ = part_->total();
+  }
   const ByteRange range = todo_.front();
   todo_.pop_front();
   ++active_;
   return range;
+}
+
+/// Under the lock, while at least one connection is at work.
+bool FileJob::room_for_another() const {
+  if (!parallel_) return false;
+  const double seconds = boot_seconds() - started_at_;
+  if (seconds < kLookSeconds) return false;
+  return static_cast<double>(part_->total() - started_with_) < kFastRate * seconds;
 }
 
 bool FileJob::may_have_more() const {
@@ -290,6 +307,7 @@ void FileJob::restart_part() {
   part_->restart();
   direct_url_.clear();
   parallel_ = false;
+  started_at_ = 0;
   if (file_.size < 0) size_ = -1;
   result_.source = DownloadSource::kNetwork;
 }

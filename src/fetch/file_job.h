@@ -52,6 +52,7 @@ class FileJob {
   void start_again(StartAgain why);
   void restart_part();
   void fill_todo();
+  bool room_for_another() const;
   bool proved(const Digests& digests) const;
   bool copy_from(const std::string& source);
   void record(DownloadSource source, int64_t size, Digests digests);
@@ -67,8 +68,10 @@ class FileJob {
   mutable std::mutex mutex_;
   std::deque<ByteRange> todo_;
   int active_ = 0;
-  bool parallel_ = false;  ///< the server proved to serve ranges
-  bool ranges_ = true;     ///< false: only whole-body requests
+  bool parallel_ = false;     ///< the server proved to serve ranges
+  double started_at_ = 0;     ///< boot seconds of the first transfer
+  int64_t started_with_ = 0;  ///< bytes that were there then
+  bool ranges_ = true;        ///< false: only whole-body requests
   std::optional<StartAgain> again_;
   std::vector<StartAgain::Cause> causes_;
   std::string direct_url_;  ///< the signed address a redirect led to
