@@ -372,12 +372,25 @@ TEST(CpuExperts, LargeBatchesAreCutIntoBlocks) {
   expect_reference(layer, routing, kTopK, x, y, 101);
 }
 
-TEST(CpuExperts, TheSameBatchGivesTheSameBits) {
-  const ExpertLayer layer(8, 64, 48, Activation::kSilu);
-  const auto x = random_floats(100 * 64, 6);
-  const Routed routing = random_routing(100, 8, 3);
-  const auto spec = layer.spec(3, ExpertLayer::Storage::kBf16);
-  EXPECT_EQ(run(spec, routing, x), run(spec, routing, x));
+TEST(CpuExperts, ARowDoesNotDependOnItsNeighbours) {
+  constexpr size_t kRows = 100, kWidth = 70, kTopK = 3;
+  const ExpertLayer layer(8, kWidth, 45, Activation::kSilu, {.transform = true});
+  const auto x = random_floats(kRows * kWidth, 6);
+  const Routed routing = random_routing(kRows, 8, kTopK);
+  for (const auto storage :
+       {ExpertLayer::Storage::kBf16, ExpertLayer::Storage::kF32, ExpertLayer::Storage::kPlugin}) {
+    const auto spec = layer.spec(kTopK, storage);
+    const auto all = run(spec, routing, x);
+    EXPECT_EQ(run(spec, routing, x), all);
+    for (size_t row = 0; row < kRows; row += 7) {
+      const auto piece = [row](const auto& values, size_t width) {
+        const auto first = values.begin() + static_cast<long>(row * width);
+        return std::vector(first, first + static_cast<long>(width));
+      };
+      const Routed alone{piece(routing.expert, kTopK), piece(routing.weight, kTopK)};
+      EXPECT_EQ(run(spec, alone, piece(x, kWidth)), piece(all, kWidth)) << "row " << row;
+    }
+  }
 }
 
 }  // namespace

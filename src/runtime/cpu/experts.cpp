@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kPairFloats = 1 << 24;  // 64 MiB of pairs at a time
 constexpr int64_t kTaskRows = 64;         // rows of an expert's matrix that a task multiplies
+constexpr int64_t kTaskTokens = 8;        // and the inputs that it takes at a time
 constexpr float kLeastSum = 1e-20f;       // keeps a row whose scores all underflowed finite
 
 // --- routing
@@ -146,38 +147,41 @@ void sort_pairs(Pairs& pairs, const int32_t* expert) {
   pairs.runs = {s.runs, active};
 }
 
-/// The runs short enough for the GEMV, all in one parallel loop.
-void multiply_short_runs(const Pairs& pairs, const ExpertLinear& w, const float* x, float* y) {
-  int64_t tokens = 0;
-  for (const ExpertRun& run : pairs.runs) tokens += run.count <= kGemvTokens ? run.count : 0;
-  if (tokens == 0) return;
-  const int64_t blocks = (w.rows + kTaskRows - 1) / kTaskRows;
-  const auto runs = static_cast<int64_t>(pairs.runs.size());
-  parallel_tasks(runs * blocks, 2 * tokens * w.rows * w.cols, [&](int64_t task, int) {
-    const ExpertRun& run = pairs.runs[static_cast<size_t>(task / blocks)];
-    if (run.count > kGemvTokens) return;
-    const int64_t row = task % blocks * kTaskRows, rows = std::min(kTaskRows, w.rows - row);
-    const int64_t first = (run.expert * w.rows + row) * w.cols;
-    const float* in = x + run.begin * w.cols;
-    float* out = y + run.begin * w.rows + row;
+/// Rows [row, row + rows) of an expert's matrix times the inputs of its run, a few of them at a
+/// time so that they stay in the first cache.
+void multiply_task(const ExpertLinear& w, const ExpertRun& run, int64_t row, int64_t rows,
+                   const float* x, float* y) {
+  const int64_t first = (run.expert * w.rows + row) * w.cols;
+  for (int64_t i = run.begin; i < run.begin + run.count; i += kTaskTokens) {
+    const int64_t tokens = std::min<int64_t>(kTaskTokens, run.begin + run.count - i);
+    const float* in = x + i * w.cols;
+    float* out = y + i * w.rows + row;
     if (w.f32) {
-      kernels().gemv_f32(w.f32 + first, rows, w.cols, w.cols, in, run.count, w.cols, out, w.rows,
+      kernels().gemv_f32(w.f32 + first, rows, w.cols, w.cols, in, tokens, w.cols, out, w.rows,
                          false);
     } else {
       kernels().gemv_bf16(static_cast<const uint16_t*>(w.bf16) + first, rows, w.cols, w.cols, in,
-                          run.count, w.cols, out, w.rows, false);
+                          tokens, w.cols, out, w.rows, false);
     }
-  });
+  }
 }
 
 /// y [pairs, w.rows] = W[expert] x of every pair; x [pairs, w.cols].
 void multiply_runs(const Pairs& pairs, const ExpertLinear& w, const float* x, float* y) {
-  if (!w.plugin) multiply_short_runs(pairs, w, x, y);
-  for (const ExpertRun& run : pairs.runs) {
-    if (!w.plugin && run.count <= kGemvTokens) continue;
-    multiply_expert(pairs.linear, w, run.expert, x + run.begin * w.cols, run.count,
-                    y + run.begin * w.rows);
+  if (w.plugin) {
+    for (const ExpertRun& run : pairs.runs) {
+      multiply_expert(pairs.linear, *w.plugin, run.expert, x + run.begin * w.cols, run.count,
+                      y + run.begin * w.rows);
+    }
+    return;
   }
+  const int64_t blocks = (w.rows + kTaskRows - 1) / kTaskRows;
+  const auto runs = static_cast<int64_t>(pairs.runs.size());
+  parallel_tasks(runs * blocks, 2 * pairs.count * w.rows * w.cols, [&](int64_t task, int) {
+    const int64_t row = task % blocks * kTaskRows;
+    multiply_task(w, pairs.runs[static_cast<size_t>(task / blocks)], row,
+                  std::min(kTaskRows, w.rows - row), x, y);
+  });
 }
 
 /// wide = gate_up x of every pair's row; x [rows, width].

@@ -1,8 +1,9 @@
 // Routed experts of the CPU backend: who serves a row, and the experts' MLPs.
 //
 // A (row, expert) choice is a pair. The pairs of a block of rows are sorted by expert, so that each
-// active expert multiplies all of its rows at once; a row then sums its experts best first. A row's
-// routing does not depend on the other rows of the batch.
+// active expert multiplies all of its rows at once; a row then sums its experts best first. All
+// products are the GEMV's, whose sums do not depend on the number of inputs: neither a row's
+// routing nor its result depends on the other rows of the batch (a plugin may differ).
 #pragma once
 
 #include <cstdint>

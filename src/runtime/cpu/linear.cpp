@@ -76,17 +76,21 @@ void multiply_panels(const LinearScratch& scratch, int64_t rows, int64_t cols, c
   }
 }
 
-/// Rows [row0, row0 + rows) of one expert of a plugin's matrix (0 when it is dense).
-void multiply_plugin(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t expert,
-                     int64_t row0, int64_t rows, const float* x, int64_t tokens, float* y,
-                     int64_t y_stride, bool add) {
-  if (matrix.has_transform()) {
-    matrix.transform(x, tokens, scratch.transformed, nullptr);
-    x = scratch.transformed;
-  }
+/// x as the plugin's dequantized rows want it.
+const float* transformed(const LinearScratch& scratch, const PluginMatrix& matrix, const float* x,
+                         int64_t tokens) {
+  if (!matrix.has_transform()) return x;
+  matrix.transform(x, tokens, scratch.transformed, nullptr);
+  return scratch.transformed;
+}
+
+void multiply_plugin(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t row0,
+                     int64_t rows, const float* x, int64_t tokens, float* y, int64_t y_stride,
+                     bool add) {
+  x = transformed(scratch, matrix, x, tokens);
   multiply_panels(scratch, rows, matrix.cols(), x, tokens, y, y_stride, add,
                   [&](int64_t first, int64_t count) {
-                    matrix.dequantize_expert(expert, row0 + first, count, scratch.bf16, nullptr);
+                    matrix.dequantize(row0 + first, count, scratch.bf16, nullptr);
                     return scratch.bf16;
                   });
 }
@@ -98,7 +102,7 @@ bool add_plugin_matmul(const LinearScratch& scratch, const Linear& w, const floa
   for (int64_t t = 0; t < tokens; t += block) {
     const int64_t count = std::min(block, tokens - t);
     if (!plugin_matmul(scratch, *w.plugin, x + t * w.cols, count, scratch.product, w.rows)) {
-      multiply_plugin(scratch, *w.plugin, 0, 0, w.rows, x + t * w.cols, count, y + t * y_stride,
+      multiply_plugin(scratch, *w.plugin, 0, w.rows, x + t * w.cols, count, y + t * y_stride,
                       y_stride, true);
       continue;
     }
@@ -174,7 +178,7 @@ void multiply_rows(const LinearScratch& scratch, const Linear& w, int64_t row0, 
     x = scratch.factor;
   }
   if (w.plugin) {
-    multiply_plugin(scratch, *w.plugin, 0, row0, rows, x, tokens, y, y_stride, add);
+    multiply_plugin(scratch, *w.plugin, row0, rows, x, tokens, y, y_stride, add);
   } else if (w.f32) {
     const float* first = w.f32 + row0 * w.cols;
     if (tokens <= kGemvTokens) {
@@ -201,7 +205,7 @@ void multiply(const LinearScratch& scratch, const Linear& w, const float* x, int
             : plugin_matmul(scratch, *w.plugin, input, tokens, y, y_stride)) {
       return;
     }
-    multiply_plugin(scratch, *w.plugin, 0, 0, w.rows, input, tokens, y, y_stride, add);
+    multiply_plugin(scratch, *w.plugin, 0, w.rows, input, tokens, y, y_stride, add);
     return;
   }
   multiply_rows(scratch, w, 0, w.rows, x, tokens, y, y_stride, add);
@@ -226,18 +230,16 @@ void multiply_range(const LinearScratch& scratch, const Projection& w, int64_t r
   }
 }
 
-void multiply_expert(const LinearScratch& scratch, const ExpertLinear& w, int64_t expert,
+void multiply_expert(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t expert,
                      const float* x, int64_t tokens, float* y) {
-  if (w.plugin) {
-    multiply_plugin(scratch, *w.plugin, expert, 0, w.rows, x, tokens, y, w.rows, false);
-    return;
+  const int64_t rows = matrix.rows(), cols = matrix.cols();
+  const int64_t panel = std::clamp<int64_t>(scratch.panel_floats / cols, 1, rows);
+  x = transformed(scratch, matrix, x, tokens);
+  for (int64_t first = 0; first < rows; first += panel) {
+    const int64_t count = std::min(panel, rows - first);
+    matrix.dequantize_expert(expert, first, count, scratch.bf16, nullptr);
+    gemv_bf16(scratch.bf16, count, cols, x, tokens, y + first, rows, false);
   }
-  const int64_t first = expert * w.rows * w.cols;
-  const Linear one{.rows = w.rows,
-                   .cols = w.cols,
-                   .bf16 = w.bf16 ? static_cast<const uint16_t*>(w.bf16) + first : nullptr,
-                   .f32 = w.f32 ? w.f32 + first : nullptr};
-  multiply_rows(scratch, one, 0, w.rows, x, tokens, y, w.rows, false);
 }
 
 bool plugin_experts(const LinearScratch& scratch, const PluginMatrix& matrix, const float* x,

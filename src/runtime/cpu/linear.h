@@ -46,8 +46,8 @@ void multiply(const LinearScratch& scratch, const Linear& w, const float* x, int
 void multiply_range(const LinearScratch& scratch, const Projection& w, int64_t row0, int64_t rows,
                     const float* x, int64_t tokens, float* y, int64_t y_stride);
 
-/// y [tokens, w.rows] = W[expert] x[t]; x [tokens, cols] dense.
-void multiply_expert(const LinearScratch& scratch, const ExpertLinear& w, int64_t expert,
+/// y [tokens, rows] = W[expert] x[t] by dequantized panels and the GEMV; x [tokens, cols] dense.
+void multiply_expert(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t expert,
                      const float* x, int64_t tokens, float* y);
 
 /// y[i] = W[expert[i]] x[row[i]] for i < n by the plugin; false when it does not serve that.
