@@ -1,4 +1,5 @@
-// Full attention over the cache: prepare (q/k norm, rotary, append), prefill, decode.
+// Attention over the cache, all of it or a sliding window: prepare (q/k/v norm, rotary, append),
+// prefill, decode.
 // Together they equal the CPU's Ops::attention.
 #pragma once
 
@@ -19,7 +20,9 @@ struct AttentionCall {
   cudaStream_t stream = nullptr;
 
   int64_t q_width() const { return spec->query_heads * spec->head_dim * (spec->gated ? 2 : 1); }
-  int64_t width() const { return q_width() + 2 * spec->kv_heads * spec->head_dim; }
+  int64_t width() const {
+    return q_width() + (spec->k_is_v ? 1 : 2) * spec->kv_heads * spec->head_dim;
+  }
 };
 
 /// q = rope(norm(q)) to scratch; k likewise and v to the cache at the row's position.
@@ -32,10 +35,11 @@ void attention_prefill(const AttentionCall& call);
 
 /// Context per block of the decode kernel. Fixed, so that a row's result depends on nothing else.
 constexpr int kDecodeSplit = 64;
-constexpr int64_t kDecodeMaxHead = 256;
+constexpr int64_t kDecodeMaxHead = 512;
 /// Scratch bytes of attention_decode for `rows` rows at once.
 size_t attention_decode_scratch(const AttentionSpec& spec, int64_t max_length, int64_t rows);
-/// One row at a time against its context, any head width up to 256: rows [first, first + rows). In
+/// One row at a time against its context, any head width up to 256, multiples of
+/// 16 up to 512: rows [first, first + rows). In
 /// a step it appends k and v to the cache itself; otherwise attention_prepare has done so.
 void attention_decode(const AttentionCall& call, int64_t first, int64_t rows, void* scratch);
 

@@ -6,11 +6,12 @@
 // keys and values are requested at once, in a step even before the projection that feeds it has
 // finished: what the cache holds of earlier positions is older than the last upload or replay.
 // Softmax is local to the warp and joined in warp order. Nothing depends on the grid, so a row's
-// result is the same alone, in a batch, and with a longer cache.
+// result is the same alone, in a batch, and with a longer cache. With a window only the pieces that
+// it touches have a block.
+#include <algorithm>
 #include <string>
 
-#include "attention.h"
-#include "device.cuh"
+#include "attention_value.cuh"
 #include "util/error.h"
 
 namespace cbench::cuda {
@@ -30,9 +31,15 @@ struct Problem {
   Rope rope;
   int first, query_heads, kv_heads, head_dim, splits, pieces;  // pieces: blocks per kv head
   int64_t max_length, width;
-  float scale;
-  bool gated, step;
+  int window;  // positions that a row sees, itself included
+  float scale, v_norm_eps;
+  bool gated, step, k_is_v;
 };
+
+/// First position that a row sees.
+__device__ __forceinline__ int first_seen(const Problem& p, int position) {
+  return max(0, position - p.window + 1);
+}
 
 /// kDims consecutive BF16, kept packed until they are used.
 template <int kDims>
@@ -44,7 +51,12 @@ struct Packed {
     for (uint32_t& w : words) w = 0;
   }
   __device__ __forceinline__ void load(const bf16* p) {
-    if constexpr (kDims == 8) {
+    if constexpr (kDims == 16) {
+      const uint4 v = *reinterpret_cast<const uint4*>(p),
+                  w = *reinterpret_cast<const uint4*>(p + 8);
+      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+      words[4] = w.x, words[5] = w.y, words[6] = w.z, words[7] = w.w;
+    } else if constexpr (kDims == 8) {
       const uint4 v = *reinterpret_cast<const uint4*>(p);
       words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
     } else if constexpr (kDims == 4) {
@@ -106,8 +118,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
   auto& shared = *reinterpret_cast<SplitShared<kDims, kGroup>*>(raw);
   pdl_trigger();
   if (!p.step) pdl_wait();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int row = p.first + blockIdx.z, position = p.batch.positions[row], length = position + 1;
+  const int seen = first_seen(p, position), split = seen / kDecodeSplit + blockIdx.x;
   if (split * kDecodeSplit >= length) {
     if (p.step) pdl_wait();
     return;
@@ -126,12 +139,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
 #pragma unroll
   for (int t = 0; t < kPerWarp; t++) {
     keys[t].clear();
-    if (active && from + t < position) keys[t].load(p.k + cache + t * step);
+    if (active && from + t >= seen && from + t < position) keys[t].load(p.k + cache + t * step);
   }
 #pragma unroll
   for (int t = 0; t < kPerWarp; t++) {
     values[t].clear();
-    if (active && from + t < position) values[t].load(p.v + cache + t * step);
+    if (active && from + t >= seen && from + t < position) values[t].load(p.v + cache + t * step);
   }
   if (p.step) pdl_wait();
 
@@ -149,11 +162,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
       prepare_head(new_key, p.k_norm, p.rope, d, position, scratch, shared.k,
                    append ? p.k + new_row : nullptr);
     } else {
-      const bf16* new_value = new_key + p.kv_heads * d;
-      for (int i = lane; i < d; i += 32) {
-        shared.v[i] = new_value[i];
-        if (append) p.v[new_row + i] = new_value[i];
-      }
+      append_value(p.k_is_v ? new_key : new_key + p.kv_heads * d, d, p.v_norm_eps, shared.v,
+                   append ? p.v + new_row : nullptr);
     }
     __syncwarp();
   }
@@ -166,8 +176,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
     if (active && g < group) q[g].load(&shared.q[g][dim]);
   }
   const auto piece_of = [&](int g) {
-    return (static_cast<size_t>(blockIdx.z) * p.query_heads + head0 + g) * p.splits + split;
+    return (static_cast<size_t>(blockIdx.z) * p.query_heads + head0 + g) * p.splits + blockIdx.x;
   };
+  const auto visible = [&](int t) { return from + t >= seen && from + t < length; };
   float score[kGroup][kPerWarp];
 #pragma unroll
   for (int t = 0; t < kPerWarp; t++) {
@@ -180,7 +191,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
       float dot = 0;
 #pragma unroll
       for (int i = 0; i < kDims; i++) dot = fmaf(q[g].get(i), keys[t].get(i), dot);
-      score[g][t] = from + t < length ? warp_sum(dot) * p.scale : -INFINITY;
+      score[g][t] = visible(t) ? warp_sum(dot) * p.scale : -INFINITY;
     }
   }
   __syncthreads();  // the scratch of prepare_head becomes the output
@@ -191,7 +202,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
     for (int t = 1; t < kPerWarp; t++) most = fmaxf(most, score[g][t]);
 #pragma unroll
     for (int t = 0; t < kPerWarp; t++) {
-      const float weight = from + t < length ? __expf(score[g][t] - most) : 0.f;
+      const float weight = visible(t) ? __expf(score[g][t] - most) : 0.f;
       sum += weight;
 #pragma unroll
       for (int i = 0; i < kDims; i++) out[i] = fmaf(weight, values[t].get(i), out[i]);
@@ -227,16 +238,23 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
 
 constexpr int kJoinThreads = 256, kJoinPieces = 64;
 
-/// One block per row and head; pieces in ascending order, kJoinPieces weights at a time.
+/// One block per row and head; pieces in ascending order, kJoinPieces weights at a time. A thread
+/// has kPer dims.
+template <int kPer>
 __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Problem p) {
   __shared__ float weight[kJoinPieces], reduce[kJoinThreads / 32];
   pdl_begin();
   const int head = blockIdx.x, row = p.first + blockIdx.y, d = p.head_dim, t = threadIdx.x;
-  const int pieces = p.batch.positions[row] / kDecodeSplit + 1;
+  const int position = p.batch.positions[row];
+  const int pieces = position / kDecodeSplit - first_seen(p, position) / kDecodeSplit + 1;
   const size_t piece = (static_cast<size_t>(blockIdx.y) * p.query_heads + head) * p.splits;
   const float2* norm = p.norm + piece;
-  float gate = 0;
-  if (p.gated && t < d) gate = to_float(p.qkv[row * p.width + head * 2 * d + d + t]);
+  float gate[kPer] = {};
+#pragma unroll
+  for (int i = 0; i < kPer; i++) {
+    const int dim = t + i * kJoinThreads;
+    if (p.gated && dim < d) gate[i] = to_float(p.qkv[row * p.width + head * 2 * d + d + dim]);
+  }
 
   float top = -INFINITY;
   for (int s = t; s < pieces; s += kJoinThreads) top = fmaxf(top, norm[s].x);
@@ -247,7 +265,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   for (int i = 0; i < kJoinThreads / 32; i++) top = fmaxf(top, reduce[i]);
   __syncthreads();
 
-  float value = 0, total = 0;
+  float value[kPer] = {}, total = 0;
   for (int base = 0; base < pieces; base += kJoinPieces) {
     const int count = min(kJoinPieces, pieces - base);
     float mine = 0;
@@ -257,18 +275,24 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
       mine = weight[t] * n.y;
     }
     total += block_sum<kJoinThreads>(mine, reduce);  // ends with a barrier: the weights are there
-    if (t < d) {
-      const float* part = p.part + (piece + base) * d + t;
+#pragma unroll
+    for (int i = 0; i < kPer; i++) {
+      if (t + i * kJoinThreads >= d) break;
+      const float* part = p.part + (piece + base) * d + t + i * kJoinThreads;
 #pragma unroll 16
       for (int s = 0; s < count; s++)
-        value = fmaf(weight[s], part[static_cast<size_t>(s) * d], value);
+        value[i] = fmaf(weight[s], part[static_cast<size_t>(s) * d], value[i]);
     }
     __syncthreads();
   }
-  if (t >= d) return;
-  value /= total;
-  if (p.gated) value *= sigmoid(gate);
-  p.y[(static_cast<size_t>(row) * p.query_heads + head) * d + t] = to_bf16(value);
+#pragma unroll
+  for (int i = 0; i < kPer; i++) {
+    const int dim = t + i * kJoinThreads;
+    if (dim >= d) return;
+    value[i] /= total;
+    if (p.gated) value[i] *= sigmoid(gate[i]);
+    p.y[(static_cast<size_t>(row) * p.query_heads + head) * d + dim] = to_bf16(value[i]);
+  }
 }
 
 template <int kDims, int kGroup>
@@ -280,11 +304,19 @@ void run_split(const Problem& p, int64_t rows, cudaStream_t stream) {
   launch(split_kernel<kDims, kGroup>, grid, kWarps * 32, kBytes, stream, p);
 }
 
+/// Query heads per block. Wide heads leave shared memory for four.
 int group_size(const AttentionSpec& s) {
   const int64_t per_kv = s.query_heads / s.kv_heads;
+  const int most = s.head_dim > 256 ? 4 : kMaxGroup;
   for (int size : {1, 2, 4, 6, 8})
-    if (per_kv <= size) return size;
-  return kMaxGroup;
+    if (per_kv <= size) return std::min(size, most);
+  return most;
+}
+
+/// Pieces that one row's context can touch.
+int64_t split_count(const AttentionSpec& s, int64_t max_length) {
+  const int64_t all = ceil_div(max_length, kDecodeSplit);
+  return s.window > 0 ? std::min(all, ceil_div(s.window, kDecodeSplit) + 1) : all;
 }
 
 template <int kDims>
@@ -297,9 +329,10 @@ void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
     case 4:
       return run_split<kDims, 4>(p, rows, stream);
     case 6:
-      return run_split<kDims, 6>(p, rows, stream);
+      if constexpr (kDims <= 8) return run_split<kDims, 6>(p, rows, stream);
+      break;
     default:
-      return run_split<kDims, kMaxGroup>(p, rows, stream);
+      if constexpr (kDims <= 8) return run_split<kDims, kMaxGroup>(p, rows, stream);
   }
 }
 
@@ -308,10 +341,12 @@ void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
   if (d <= 32) return run_split<1>(p, group, rows, stream);
   if (d <= 64 && d % 2 == 0) return run_split<2>(p, group, rows, stream);
   if (d <= 128 && d % 4 == 0) return run_split<4>(p, group, rows, stream);
-  if (d <= kDecodeMaxHead && d % 8 == 0) return run_split<8>(p, group, rows, stream);
-  throw UsageError("unsupported_model",
-                   "attention heads of width " + std::to_string(d) +
-                       " are not supported on the GPU; multiples of 8 up to 256 are");
+  if (d <= 256 && d % 8 == 0) return run_split<8>(p, group, rows, stream);
+  if (d <= kDecodeMaxHead && d % 16 == 0) return run_split<16>(p, group, rows, stream);
+  throw UsageError(
+      "unsupported_model",
+      "attention heads of width " + std::to_string(d) +
+          " are not supported on the GPU; multiples of 8 up to 256 and of 16 up to 512 are");
 }
 
 Problem problem(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
@@ -329,13 +364,16 @@ Problem problem(const AttentionCall& call, int64_t first, int64_t rows, void* sc
   p.query_heads = static_cast<int>(s.query_heads);
   p.kv_heads = static_cast<int>(s.kv_heads);
   p.head_dim = static_cast<int>(s.head_dim);
-  p.splits = static_cast<int>(ceil_div(call.cache.max_length, kDecodeSplit));
+  p.splits = static_cast<int>(split_count(s, call.cache.max_length));
   p.pieces = static_cast<int>(ceil_div(s.query_heads / s.kv_heads, group_size(s)));
   p.max_length = call.cache.max_length;
   p.width = call.width();
   p.scale = s.scale;
   p.gated = s.gated;
   p.step = call.step;
+  p.window = static_cast<int>(s.window > 0 ? std::min<int64_t>(s.window, INT32_MAX) : INT32_MAX);
+  p.v_norm_eps = s.v_norm_eps;
+  p.k_is_v = s.k_is_v;
   p.norm = static_cast<float2*>(scratch);
   p.part = reinterpret_cast<float*>(p.norm + rows * s.query_heads * p.splits);
   return p;
@@ -344,8 +382,7 @@ Problem problem(const AttentionCall& call, int64_t first, int64_t rows, void* sc
 }  // namespace
 
 size_t attention_decode_scratch(const AttentionSpec& s, int64_t max_length, int64_t rows) {
-  const auto pieces =
-      static_cast<size_t>(rows * s.query_heads * ceil_div(max_length, kDecodeSplit));
+  const auto pieces = static_cast<size_t>(rows * s.query_heads * split_count(s, max_length));
   return pieces * (s.head_dim * sizeof(float) + sizeof(float2)) + 256;
 }
 
@@ -353,7 +390,8 @@ void attention_decode(const AttentionCall& call, int64_t first, int64_t rows, vo
   const Problem p = problem(call, first, rows, scratch);
   run_split(p, group_size(*call.spec), rows, call.stream);
   const dim3 grid(p.query_heads, static_cast<unsigned>(rows));
-  launch(join_kernel, grid, kJoinThreads, 0, call.stream, p);
+  launch(p.head_dim > kJoinThreads ? join_kernel<2> : join_kernel<1>, grid, kJoinThreads, 0,
+         call.stream, p);
 }
 
 }  // namespace cbench::cuda

@@ -2,16 +2,25 @@
 // and one query head and walks the context in tiles of 64 positions with an online softmax; the
 // next keys travel while values are multiplied and the other way round. Tiles start at multiples of
 // 64 of the context whatever the batch, and a fully masked tile leaves a row's numbers unchanged,
-// so a row's result does not depend on how its sequence was cut or packed.
+// so a row's result does not depend on how its sequence was cut or packed. With a window, tiles
+// that no row of the block sees are skipped.
 //
-// Head widths 16, 32, 64, 128, 256; others go row by row through attention_decode.
+// Head widths 16, 32, 64, 128, 256, 512; others go row by row through attention_decode. At 512 two
+// groups of 4 warps share the tiles: each computes all scores and half of the output columns, which
+// is what fits the registers.
 #include "attention.h"
 #include "mma.cuh"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kRows = kTileRows, kContext = 64, kWarps = 4, kThreads = kWarps * 32;
+constexpr int kRows = kTileRows, kContext = 64;
+
+/// Groups of 4 warps that share the output columns.
+template <int kDim>
+constexpr int kSplit = kDim > 256 ? 2 : 1;
+template <int kDim>
+constexpr int kThreads = 128 * kSplit<kDim>;
 
 struct Problem {
   const bf16* q;
@@ -23,6 +32,7 @@ struct Problem {
   int query_heads, kv_heads;
   int64_t max_length, width;
   float scale_log2;  // scale * log2(e)
+  int window;        // positions that a row sees, itself included
 };
 
 template <int kDim>
@@ -39,7 +49,7 @@ __device__ __forceinline__ void request(bf16 (*to)[kDim + 8], const bf16* from, 
                                         int valid) {
   constexpr int kPerRow = kDim / 8;
 #pragma unroll 8
-  for (int i = threadIdx.x; i < 64 * kPerRow; i += kThreads) {
+  for (int i = threadIdx.x; i < 64 * kPerRow; i += kThreads<kDim>) {
     const int row = i / kPerRow, col = i % kPerRow * 8;
     copy_async(shared_address(&to[row][col]), from + (row < valid ? row : 0) * row_step + col,
                row < valid);
@@ -47,13 +57,16 @@ __device__ __forceinline__ void request(bf16 (*to)[kDim + 8], const bf16* from, 
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
+__global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
+                                                  : kDim > 128 ? 2
+                                                               : 3)
     prefill_kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& shared = *reinterpret_cast<Shared<kDim>*>(raw);
-  constexpr int kStride = Shared<kDim>::kStride;
+  constexpr int kStride = Shared<kDim>::kStride, kOut = kDim / kSplit<kDim>;
   pdl_begin();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, head = blockIdx.x;
+  const int out0 = threadIdx.x / 128 * kOut;  // first output column of the warp
   const RowTile tile = p.batch.tiles[p.batch.long_first[blockIdx.y]];
   const SpanInfo span = p.batch.spans[tile.span];
   const int rows = min(kRows, span.count - tile.offset), row0 = span.row + tile.offset;
@@ -64,17 +77,18 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
   const size_t cache = (span.slot * p.max_length * p.kv_heads + kv_head) * kDim;
   const bf16* keys = p.k + cache;
   const bf16* values = p.v + cache;
+  const int start = max(0, position0 - p.window + 1) / kContext * kContext;
 
   request<kDim>(shared.q, p.q + row0 * q_step + head * kDim, q_step, rows);
-  request<kDim>(shared.k, keys, kv_step, min(kContext, length));
+  request<kDim>(shared.k, keys + start * kv_step, kv_step, min(kContext, length - start));
   copy_commit();
-  request<kDim>(shared.v, values, kv_step, min(kContext, length));
+  request<kDim>(shared.v, values + start * kv_step, kv_step, min(kContext, length - start));
   copy_commit();
 
   const Tile<kStride> tq(&shared.q[0][0]), tk(&shared.k[0][0]), tv(&shared.v[0][0]);
-  float out[kDim / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  float out[kOut / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   const int my_row = warp * 16 + lane / 4;  // and 8 below
-  for (int from = 0; from < length; from += kContext) {
+  for (int from = start; from < length; from += kContext) {
     copy_wait<1>();
     __syncthreads();
     float score[kContext / 8][4] = {};
@@ -104,6 +118,15 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
           if (context > position0 + my_row + i / 2 * 8) score[n][i] = -INFINITY;
         }
     }
+    if (from <= position0 + warp * 16 + 15 - p.window) {  // left behind by some of them
+#pragma unroll
+      for (int n = 0; n < kContext / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int context = from + n * 8 + lane % 4 * 2 + i % 2;
+          if (context <= position0 + my_row + i / 2 * 8 - p.window) score[n][i] = -INFINITY;
+        }
+    }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float most = top[half];
@@ -112,7 +135,8 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
         most = fmaxf(most, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const float base = most * p.scale_log2;
+      // A row that has seen nothing yet keeps its zeros.
+      const float base = most == -INFINITY ? 0.f : most * p.scale_log2;
       const float shrink = exp2f(fmaf(top[half], p.scale_log2, -base));
       top[half] = most;
       float total = 0;
@@ -125,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
         }
       sum[half] = sum[half] * shrink + total;
 #pragma unroll
-      for (int d = 0; d < kDim / 8; d++) out[d][2 * half] *= shrink, out[d][2 * half + 1] *= shrink;
+      for (int d = 0; d < kOut / 8; d++) out[d][2 * half] *= shrink, out[d][2 * half + 1] *= shrink;
     }
 
     copy_wait<1>();
@@ -138,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
                              pack(score[n / 8 + 1][0], score[n / 8 + 1][1]),
                              pack(score[n / 8 + 1][2], score[n / 8 + 1][3])};
 #pragma unroll
-      for (int d = 0; d < kDim; d += 16) {
-        tv.b_rows_k(b, n, d);
+      for (int d = 0; d < kOut; d += 16) {
+        tv.b_rows_k(b, n, out0 + d);
         mma(out[d / 8], a, b[0], b[1]);
         mma(out[d / 8 + 1], a, b[2], b[3]);
       }
@@ -160,8 +184,8 @@ __global__ void __launch_bounds__(kThreads, kDim > 128 ? 2 : 3)
     bf16* y = p.y + (row0 + row) * q_step + head * kDim;
     const bf16* gate = p.gate ? p.gate + (row0 + row) * p.width + head * 2 * kDim : nullptr;
 #pragma unroll
-    for (int d = 0; d < kDim / 8; d++) {
-      const int col = d * 8 + lane % 4 * 2;
+    for (int d = 0; d < kOut / 8; d++) {
+      const int col = out0 + d * 8 + lane % 4 * 2;
       float v0 = out[d][2 * half] * inverse, v1 = out[d][2 * half + 1] * inverse;
       if (gate) v0 *= sigmoid(to_float(gate[col])), v1 *= sigmoid(to_float(gate[col + 1]));
       *reinterpret_cast<uint32_t*>(y + col) = pack(v0, v1);
@@ -176,7 +200,7 @@ void run(const Problem& p, cudaStream_t stream) {
     return true;
   }();
   (void)ready;
-  launch(prefill_kernel<kDim>, dim3(p.query_heads, p.batch.tile_count), kThreads,
+  launch(prefill_kernel<kDim>, dim3(p.query_heads, p.batch.tile_count), kThreads<kDim>,
          sizeof(Shared<kDim>), stream, p);
 }
 
@@ -184,7 +208,7 @@ void run(const Problem& p, cudaStream_t stream) {
 
 bool attention_prefill_takes(const AttentionSpec& s) {
   const int64_t d = s.head_dim;
-  return d == 16 || d == 32 || d == 64 || d == 128 || d == 256;
+  return d == 16 || d == 32 || d == 64 || d == 128 || d == 256 || d == 512;
 }
 
 void attention_prefill(const AttentionCall& call) {
@@ -201,6 +225,7 @@ void attention_prefill(const AttentionCall& call) {
   p.max_length = call.cache.max_length;
   p.width = call.width();
   p.scale_log2 = s.scale * 1.4426950408889634f;
+  p.window = static_cast<int>(s.window > 0 ? std::min<int64_t>(s.window, INT32_MAX) : INT32_MAX);
   switch (s.head_dim) {
     case 16:
       return run<16>(p, call.stream);
@@ -210,8 +235,10 @@ void attention_prefill(const AttentionCall& call) {
       return run<64>(p, call.stream);
     case 128:
       return run<128>(p, call.stream);
-    default:
+    case 256:
       return run<256>(p, call.stream);
+    default:
+      return run<512>(p, call.stream);
   }
 }
 

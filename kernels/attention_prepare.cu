@@ -1,12 +1,12 @@
-// Norm and rotate q and k, and append k and v to the cache. One warp per row and head; a head's
-// values pass through shared memory so that any head width and rotary width works.
-#include "attention.h"
-#include "device.cuh"
+// Norm and rotate q and k, and append k and v to the cache. v may be normalized too, and may be k
+// as the projection left it. One warp per row and head; a head's values pass through shared memory
+// so that any head width and rotary width works.
+#include "attention_value.cuh"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kWarps = 4, kMaxHead = 256;
+constexpr int kWarps = 4, kMaxHead = 512;
 
 struct Problem {
   const bf16* qkv;
@@ -18,6 +18,8 @@ struct Problem {
   Rope rope;
   int query_heads, kv_heads, head_dim, q_step;  // q_step: columns from one query head to the next
   int64_t width, max_length;
+  float v_norm_eps;
+  bool k_is_v;
 };
 
 __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(const __grid_constant__ Problem p) {
@@ -32,10 +34,10 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(const __grid_const
   const size_t cache_row = (static_cast<size_t>(slot) * p.max_length + position) * p.kv_heads;
 
   const int kv_head = head - p.query_heads;
-  if (kv_head >= p.kv_heads) {  // v: copied
+  if (kv_head >= p.kv_heads) {  // v: copied, or normalized without a weight
     const int h = kv_head - p.kv_heads;
-    from += p.query_heads * p.q_step + (p.kv_heads + h) * d;
-    for (int i = lane; i < d; i += 32) p.v_cache[(cache_row + h) * d + i] = from[i];
+    from += p.query_heads * p.q_step + (p.k_is_v ? h : p.kv_heads + h) * d;
+    append_value(from, d, p.v_norm_eps, p.v_cache + (cache_row + h) * d, nullptr);
     return;
   }
   const bool query = kv_head < 0;
@@ -82,7 +84,9 @@ void attention_prepare(const AttentionCall& call) {
             static_cast<int>(s.head_dim),
             static_cast<int>(s.head_dim * (s.gated ? 2 : 1)),
             call.width(),
-            call.cache.max_length};
+            call.cache.max_length,
+            s.v_norm_eps,
+            s.k_is_v};
   const dim3 grid(static_cast<unsigned>(call.batch.rows),
                   static_cast<unsigned>(ceil_div(s.query_heads + 2 * s.kv_heads, kWarps)));
   launch(prepare_kernel, grid, kWarps * 32, 0, call.stream, p);

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "cuda_ops.h"
 #include "gemv.h"
+#include "mamba.h"
 #include "rows.h"
 #include "runtime/plugin_matrix.h"
 #include "util/error.h"
@@ -133,65 +134,76 @@ void CudaOps::project_add(const void* x, int64_t rows, const Linear& w, void* re
   multiply(x, rows, w, {residual, w.rows, false, true});
 }
 
-bool CudaOps::gate_up_step(const void* x, const Norm* norm, const Projection& w, void* y) {
-  if (w.parts.size() > 2 || !std::all_of(w.parts.begin(), w.parts.end(), stored)) return false;
-  const int64_t width = w.rows() / 2;
+bool CudaOps::gate_up_step(const void* x, const Norm* norm, const Projection& w,
+                           Activation activation, void* y) {
+  const size_t halves = is_gated(activation) ? 2 : 1;
+  if (w.parts.size() > halves || !std::all_of(w.parts.begin(), w.parts.end(), stored)) return false;
+  const int64_t width = w.rows() / static_cast<int64_t>(halves);
   GemvArguments a;
   a.w = w.parts[0].bf16;
-  a.w2 = w.parts.size() == 2 ? w.parts[1].bf16 : at(a.w, width * w.cols());
+  if (halves == 2) a.w2 = w.parts.size() == 2 ? w.parts[1].bf16 : at(a.w, width * w.cols());
   a.x = x, a.rows = width, a.cols = w.cols(), a.y = y;
   if (norm) a.norm = norm->weight, a.eps = norm->eps;
-  gemv(GemvOutput::kSiluPair, a, stream_);
+  gemv(activation == Activation::kSilu       ? GemvOutput::kSiluPair
+       : activation == Activation::kGeluTanh ? GemvOutput::kGeluPair
+                                             : GemvOutput::kRelu2,
+       a, stream_);
   return true;
 }
 
 void CudaOps::gate_up(const void* x, const Norm* norm, int64_t rows, const Projection& w,
                       Activation activation, void* y) {
-  if (activation != Activation::kSilu) throw std::logic_error("not built");
   scratch_.reset();
-  if (single_step(rows) && gate_up_step(x, norm, w, y)) return;
-  const int64_t width = w.rows() / 2, cols = w.cols();
+  if (single_step(rows) && gate_up_step(x, norm, w, activation, y)) return;
+  const bool gated = is_gated(activation);
+  const int64_t width = gated ? w.rows() / 2 : w.rows(), cols = w.cols();
   int64_t most = static_cast<int64_t>(temporary_bytes_) / (width * 4);
   most = std::max<int64_t>(1, most >= 128 ? most / 128 * 128 : most);
   for (int64_t row = 0; row < rows; row += most) {
     scratch_.reset();
     const int64_t n = std::min(most, rows - row);
     const void* input = normalized(at(x, row * cols), norm, n, cols);
-    void* pair = scratch_.take(static_cast<size_t>(n * width) * 4);
+    void* to = at(y, row * width);
+    void* halves = gated ? scratch_.take(static_cast<size_t>(n * width) * 4) : to;
     int64_t column = 0;
     for (const Linear& part : w.parts) {
-      multiply(input, n, part, {at(pair, column), 2 * width});
+      multiply(input, n, part, {at(halves, column), w.rows()});
       column += part.rows;
     }
-    silu_pair(pair, n, width, at(y, row * width), stream_);
+    activate_rows(activation, halves, n, width, to, stream_);
   }
 }
 
 void CudaOps::lm_head(const void* x, const Norm& norm, int64_t rows, const Linear& w, float softcap,
                       float* logits) {
-  if (softcap > 0) throw std::logic_error("not built");
   scratch_.reset();
   if (single_step(rows) && stored(w)) {
     GemvArguments a;
     a.w = w.bf16, a.x = x, a.rows = w.rows, a.cols = w.cols, a.y = logits;
-    a.norm = norm.weight, a.eps = norm.eps;
+    a.norm = norm.weight, a.eps = norm.eps, a.softcap = softcap;
     gemv(GemvOutput::kLogits, a, stream_);
     return;
   }
   const void* input = normalized(x, &norm, rows, w.cols);
   multiply(input, rows, w, {logits, w.rows, true, false});
+  if (softcap > 0) cap_logits(logits, rows * w.rows, softcap, stream_);
 }
 
 // --- rows
 // -----------------------------------------------------------------------------------------
 void CudaOps::embed(const Linear& table, float scale, void* y) {
-  if (scale != 1) throw std::logic_error("not built");
   scratch_.reset();
   const int64_t rows = batch_.rows, width = table.cols;
   if (table.bf16) {
-    cuda::gather_rows(table.bf16, batch_.ids, rows, width, 0, table.rows, y, stream_);
+    cuda::gather_rows(table.bf16, batch_.ids, rows, width, 0, table.rows, scale, y, stream_);
     return;
   }
+  embed_plugin(table, y);
+  if (scale != 1) scale_rows(y, rows * width, scale, stream_);
+}
+
+void CudaOps::embed_plugin(const Linear& table, void* y) {
+  const int64_t rows = batch_.rows, width = table.cols;
   if (!table.plugin)
     throw std::logic_error("an embedding without BF16 rows or a plugin on the GPU");
   const PluginMatrix& plugin = *table.plugin;
@@ -211,7 +223,7 @@ void CudaOps::embed(const Linear& table, float scale, void* y) {
   for (int64_t row = 0; row < table.rows; row += most) {
     const int64_t n = std::min(most, table.rows - row);
     plugin.dequantize(row, n, panel, stream_);
-    cuda::gather_rows(panel, batch_.ids, rows, width, row, n, y, stream_);
+    cuda::gather_rows(panel, batch_.ids, rows, width, row, n, 1, y, stream_);
   }
 }
 
@@ -224,8 +236,18 @@ void CudaOps::gather_rows(const void* x, std::span<const int32_t> rows, int64_t 
   if (capturing_) source = captured_indices_.emplace_back(rows.begin(), rows.end()).data();
   CBENCH_CUDA(
       cudaMemcpyAsync(indices_, source, rows.size_bytes(), cudaMemcpyHostToDevice, stream_));
-  cuda::gather_rows(x, indices_, static_cast<int64_t>(rows.size()), width, 0, INT32_MAX, y,
+  cuda::gather_rows(x, indices_, static_cast<int64_t>(rows.size()), width, 0, INT32_MAX, 1, y,
                     stream_);
+}
+
+void CudaOps::add_normed(const void* y, const Norm* norm, int64_t rows, int64_t width, float scale,
+                         void* residual) {
+  add_normed_rows(y, norm ? *norm : Norm{}, rows, width, scale, residual, stream_);
+}
+
+void CudaOps::add_gated(const void* y, const void* x, const float* gate, int64_t rows,
+                        int64_t width, void* residual) {
+  add_gated_rows(y, x, gate, rows, width, residual, stream_);
 }
 
 void CudaOps::add_bias(void* y, int64_t rows, int64_t width, const float* bias) {
@@ -274,20 +296,26 @@ void CudaOps::delta_net(const DeltaNetSpec& spec, const DeltaNetState& state, co
   delta_conv_state(call);
 }
 
-void CudaOps::route(const RouterSpec&, const void*, int64_t, int64_t, const Routing&) {
-  throw std::logic_error("not built");
-}
-void CudaOps::experts(const ExpertsSpec&, const Routing&, const void*, int64_t, void*) {
-  throw std::logic_error("not built");
-}
-void CudaOps::add_normed(const void*, const Norm*, int64_t, int64_t, float, void*) {
-  throw std::logic_error("not built");
-}
-void CudaOps::add_gated(const void*, const void*, const float*, int64_t, int64_t, void*) {
-  throw std::logic_error("not built");
-}
-void CudaOps::mamba2(const Mamba2Spec&, const Mamba2State&, const void*, void*) {
-  throw std::logic_error("not built");
+void CudaOps::mamba2(const Mamba2Spec& spec, const Mamba2State& state, const void* in, void* y) {
+  scratch_.reset();
+  MambaCall call;
+  call.spec = &spec, call.state = state, call.batch = batch_;
+  call.in = in, call.y = y, call.stream = stream_;
+  const MambaScratch scratch =
+      mamba_scratch(spec, batch_.rows, scratch_.take(mamba_scratch_bytes(spec, batch_.rows)));
+  if (step_ && mamba_step_takes(spec)) {
+    mamba_step(call, scratch);
+    return mamba_norm(call, scratch, MambaReadout::kStep);
+  }
+  mamba_conv(call, scratch);
+  if (!step_ && mamba_chunks_take(spec)) {
+    mamba_chunks(call, scratch);
+    mamba_norm(call, scratch, MambaReadout::kBf16);
+  } else {
+    mamba_rows(call, scratch);
+    mamba_norm(call, scratch, MambaReadout::kFloat);
+  }
+  mamba_conv_state(call);
 }
 
 }  // namespace cbench::cuda

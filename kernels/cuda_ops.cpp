@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "check.h"
+#include "mamba.h"
 #include "rows.h"
 #include "runtime/plugin_matrix.h"
 #include "util/error.h"
@@ -28,6 +29,16 @@ class GraphReplay : public Replay {
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
   std::list<std::vector<int32_t>> held_;
+};
+
+/// Work that needs the host between its kernels.
+class PlainReplay : public Replay {
+ public:
+  explicit PlainReplay(std::function<void()> work) : work_(std::move(work)) {}
+  void run() override { work_(); }
+
+ private:
+  std::function<void()> work_;
 };
 
 }  // namespace
@@ -116,6 +127,12 @@ size_t CudaOps::scratch_bytes(const Capacity& c, const OpsPlan& plan) {
   }
   for (const DeltaNetSpec& s : plan.delta)
     mixers = std::max(mixers, delta_scratch_bytes(s, c.tokens, c.sequences));
+  for (const Mamba2Spec& s : plan.mamba2)
+    mixers = std::max(mixers, mamba_scratch_bytes(s, c.tokens) + 256);
+  for (const RouterSpec& s : plan.routers)
+    mixers = std::max(mixers, static_cast<size_t>(c.tokens * s.experts) * sizeof(float) + 256);
+  for (const ExpertsSpec& s : plan.experts)
+    mixers = std::max(mixers, experts_scratch_bytes(s, c.tokens));
   return std::max(rows_bytes + temporary_bytes_ + panel_bytes_ + plugin_workspace, mixers) + 8192;
 }
 
@@ -157,17 +174,26 @@ void CudaOps::read_ids(std::span<int32_t> ids) {
   copy_out(ids.data(), batch_.ids, ids.size() * sizeof(int32_t));
 }
 
+void CudaOps::abandon_capture() {
+  cudaGraph_t graph = nullptr;
+  capturing_ = false;
+  captured_indices_.clear();
+  cudaStreamEndCapture(stream_, &graph);
+  if (graph) cudaGraphDestroy(graph);
+}
+
 std::unique_ptr<Replay> CudaOps::record(std::function<void()> work) {
   cudaGraph_t graph = nullptr;
   CBENCH_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   capturing_ = true;
   try {
     work();
+  } catch (const NotRecordable&) {
+    abandon_capture();
+    host_ids_.clear();
+    return std::make_unique<PlainReplay>(std::move(work));
   } catch (...) {
-    capturing_ = false;
-    captured_indices_.clear();
-    cudaStreamEndCapture(stream_, &graph);
-    if (graph) cudaGraphDestroy(graph);
+    abandon_capture();
     throw;
   }
   capturing_ = false;

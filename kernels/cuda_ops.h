@@ -13,12 +13,16 @@
 #include "attention.h"
 #include "batch.h"
 #include "delta.h"
+#include "experts.h"
 #include "gemm.h"
 #include "memory.h"
 #include "runtime/ops.h"
 #include "staging.h"
 
 namespace cbench::cuda {
+
+/// Thrown inside record() by work that needs the host to read device memory.
+struct NotRecordable {};
 
 class CudaOps : public Ops {
  public:
@@ -84,8 +88,20 @@ class CudaOps : public Ops {
                        const Target& target);
   void multiply_plugin(const void* x, int64_t rows, const Linear& w, const Target& target);
   bool plugin_matmul(const void* x, int64_t rows, const Linear& w, const Target& target);
+  void embed_plugin(const Linear& table, void* y);
   const void* normalized(const void* x, const Norm* norm, int64_t rows, int64_t width);
-  bool gate_up_step(const void* x, const Norm* norm, const Projection& w, void* y);
+  bool gate_up_step(const void* x, const Norm* norm, const Projection& w, Activation activation,
+                    void* y);
+  struct ExpertWork;
+  void experts_of_rows(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
+                       void* y);
+  void multiply_experts(ExpertWork& work, const ExpertLinear& w, const ExpertProduct& product,
+                        Activation activation);
+  void sort_once(ExpertWork& work);
+  bool plugin_experts(ExpertWork& work, const ExpertLinear& w, const ExpertProduct& product,
+                      Activation activation);
+  void dequantized_experts(ExpertWork& work, const ExpertLinear& w, ExpertProduct product);
+  void abandon_capture();
   size_t scratch_bytes(const Capacity& c, const OpsPlan& plan);
 
   int device_;
@@ -107,5 +123,8 @@ class CudaOps : public Ops {
   int32_t* indices_ = nullptr;
   std::list<std::vector<int32_t>> captured_indices_;  ///< host memory that a recorded copy reads
 };
+
+/// Scratch of CudaOps::experts for up to `tokens` rows.
+size_t experts_scratch_bytes(const ExpertsSpec& spec, int64_t tokens);
 
 }  // namespace cbench::cuda

@@ -1,11 +1,11 @@
-// BF16 GEMV. A block owns 8 rows (4 gate and 4 up rows for the SiLU pair); its 8 warps split the
+// BF16 GEMV. A block owns 8 rows (4 gate and 4 up rows for a pair); its 8 warps split the
 // columns, each lane requests 16 bytes of every row before it multiplies any, and the first request
 // goes out before the previous kernel has finished. The RMS norm needs no pass of its own: a block
 // reads all of x anyway, so it sums the squares on the way and scales the finished dot products.
 //
 // Assumes cols % 8 == 0 and 16-byte aligned rows; other shapes take gemv_any. Sums have a fixed
 // order: columns within a lane, lanes by shuffles, warps by index.
-#include "device.cuh"
+#include "activation.cuh"
 #include "gemv.h"
 
 namespace cbench::cuda {
@@ -18,23 +18,31 @@ struct Problem {
   const bf16* w2;
   const bf16* x;
   const float* norm;
-  float eps;
+  float eps, softcap;
   int rows, cols;
   void* y;
 };
+
+template <GemvOutput kOutput>
+constexpr bool kIsPair = kOutput == GemvOutput::kSiluPair || kOutput == GemvOutput::kGeluPair;
 
 template <GemvOutput kOutput>
 __device__ __forceinline__ void store(const Problem& p, int row, float dot, float dot2) {
   auto* y = static_cast<bf16*>(p.y) + row;
   if constexpr (kOutput == GemvOutput::kStore) *y = to_bf16(dot);
   if constexpr (kOutput == GemvOutput::kAdd) *y = to_bf16(to_float(*y) + dot);
-  if constexpr (kOutput == GemvOutput::kSiluPair) *y = to_bf16(silu(dot) * dot2);
-  if constexpr (kOutput == GemvOutput::kLogits) static_cast<float*>(p.y)[row] = dot;
+  if constexpr (kOutput == GemvOutput::kSiluPair)
+    *y = to_bf16(activate<Activation::kSilu>(dot, dot2));
+  if constexpr (kOutput == GemvOutput::kGeluPair)
+    *y = to_bf16(activate<Activation::kGeluTanh>(dot, dot2));
+  if constexpr (kOutput == GemvOutput::kRelu2) *y = to_bf16(activate<Activation::kRelu2>(0, dot));
+  if constexpr (kOutput == GemvOutput::kLogits)
+    static_cast<float*>(p.y)[row] = p.softcap > 0 ? p.softcap * tanhf(dot / p.softcap) : dot;
 }
 
 template <GemvOutput kOutput, bool kNorm>
 __global__ void __launch_bounds__(kWarps * 32, 3) gemv_kernel(const __grid_constant__ Problem p) {
-  constexpr bool kPair = kOutput == GemvOutput::kSiluPair;
+  constexpr bool kPair = kIsPair<kOutput>;
   constexpr int kOwn = kPair ? kRows / 2 : kRows;  // output rows of a block
   __shared__ float part[kWarps][kRows], squares[kWarps];
   pdl_trigger();
@@ -114,8 +122,7 @@ __global__ void gemv_any(const __grid_constant__ Problem p) {
     float x = to_float(p.x[c]);
     if constexpr (kNorm) square = fmaf(x, x, square), x *= p.norm[c];
     dot = fmaf(to_float(p.w[offset + c]), x, dot);
-    if constexpr (kOutput == GemvOutput::kSiluPair)
-      dot2 = fmaf(to_float(p.w2[offset + c]), x, dot2);
+    if constexpr (kIsPair<kOutput>) dot2 = fmaf(to_float(p.w2[offset + c]), x, dot2);
   }
   dot = warp_sum(dot), dot2 = warp_sum(dot2);
   if constexpr (kNorm) {
@@ -132,7 +139,7 @@ void run(const Problem& p, cudaStream_t stream) {
     launch(gemv_any<kOutput, kNorm>, p.rows, 32, 0, stream, p);
     return;
   }
-  const int own = kOutput == GemvOutput::kSiluPair ? kRows / 2 : kRows;
+  const int own = kIsPair<kOutput> ? kRows / 2 : kRows;
   launch(gemv_kernel<kOutput, kNorm>, static_cast<unsigned>(ceil_div(p.rows, own)), kWarps * 32, 0,
          stream, p);
 }
@@ -150,6 +157,7 @@ void gemv(GemvOutput output, const GemvArguments& a, cudaStream_t stream) {
                   static_cast<const bf16*>(a.x),
                   a.norm,
                   a.eps,
+                  a.softcap,
                   static_cast<int>(a.rows),
                   static_cast<int>(a.cols),
                   a.y};
@@ -160,6 +168,10 @@ void gemv(GemvOutput output, const GemvArguments& a, cudaStream_t stream) {
       return run<GemvOutput::kAdd>(p, stream);
     case GemvOutput::kSiluPair:
       return run<GemvOutput::kSiluPair>(p, stream);
+    case GemvOutput::kGeluPair:
+      return run<GemvOutput::kGeluPair>(p, stream);
+    case GemvOutput::kRelu2:
+      return run<GemvOutput::kRelu2>(p, stream);
     case GemvOutput::kLogits:
       return run<GemvOutput::kLogits>(p, stream);
   }

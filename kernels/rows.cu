@@ -1,5 +1,5 @@
 // Row-wise kernels. Each equals the CPU op of the same name up to the rounding of BF16 outputs.
-#include "device.cuh"
+#include "activation.cuh"
 #include "rows.h"
 
 namespace cbench::cuda {
@@ -8,13 +8,16 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void gather_kernel(const bf16* table, const int32_t* index, int64_t width, int64_t first,
-                              int64_t count, bf16* y) {
+                              int64_t count, float scale, bf16* y) {
   pdl_begin();
   const int64_t row = index[blockIdx.x] - first;
   if (row < 0 || row >= count) return;
   const bf16* from = table + row * width;
   bf16* to = y + blockIdx.x * width;
-  if (width % 8 == 0) {
+  if (scale != 1) {
+    for (int64_t c = threadIdx.x; c < width; c += blockDim.x)
+      to[c] = to_bf16(scale * to_float(from[c]));
+  } else if (width % 8 == 0) {
     for (int64_t c = threadIdx.x * 8; c < width; c += blockDim.x * 8)
       *reinterpret_cast<uint4*>(to + c) = *reinterpret_cast<const uint4*>(from + c);
   } else {
@@ -65,22 +68,25 @@ __global__ void __launch_bounds__(kThreads)
     y[c] = to_bf16(to_float(x[c]) * scale * weight[c]);
 }
 
-__global__ void silu_pair_kernel(const bf16* pair, int64_t width, bf16* y) {
+template <Activation kActivation>
+__global__ void activate_kernel(const bf16* halves, int64_t width, bf16* y) {
+  constexpr bool kGated = kGatedActivation<kActivation>;
   pdl_begin();
   const int64_t row = blockIdx.y,
                 col = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
   if (col >= width) return;
-  const bf16* gate = pair + row * 2 * width + col;
+  const bf16* gate = halves + row * (kGated ? 2 : 1) * width + col;
+  const bf16* up = kGated ? gate + width : gate;
   float g[8], u[8];
   if (width % 8 == 0) {
-    unpack(__ldcs(reinterpret_cast<const uint4*>(gate)), g);
-    unpack(__ldcs(reinterpret_cast<const uint4*>(gate + width)), u);
+    if constexpr (kGated) unpack(__ldcs(reinterpret_cast<const uint4*>(gate)), g);
+    unpack(__ldcs(reinterpret_cast<const uint4*>(up)), u);
 #pragma unroll
-    for (int j = 0; j < 8; j++) g[j] = silu(g[j]) * u[j];
+    for (int j = 0; j < 8; j++) g[j] = activate<kActivation>(kGated ? g[j] : 0.f, u[j]);
     *reinterpret_cast<uint4*>(y + row * width + col) = pack8(g);
   } else {
     for (int j = 0; j < 8 && col + j < width; j++)
-      y[row * width + col + j] = to_bf16(silu(to_float(gate[j])) * to_float(gate[width + j]));
+      y[row * width + col + j] = to_bf16(activate<kActivation>(to_float(gate[j]), to_float(up[j])));
   }
 }
 
@@ -98,6 +104,16 @@ __global__ void widen_kernel(const bf16* x, int64_t n, float* y) {
   pdl_begin();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < n) y[i] = to_float(x[i]);
+}
+__global__ void scale_kernel(bf16* x, int64_t n, float scale) {
+  pdl_begin();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) x[i] = to_bf16(to_float(x[i]) * scale);
+}
+__global__ void cap_kernel(float* logits, int64_t n, float softcap) {
+  pdl_begin();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) logits[i] = softcap * tanhf(logits[i] / softcap);
 }
 unsigned blocks(int64_t n) { return static_cast<unsigned>(ceil_div(n, kThreads)); }
 
@@ -147,9 +163,17 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void gather_rows(const void* table, const int32_t* index, int64_t n, int64_t width, int64_t first,
-                 int64_t count, void* y, cudaStream_t stream) {
+                 int64_t count, float scale, void* y, cudaStream_t stream) {
   launch(gather_kernel, static_cast<unsigned>(n), 128, 0, stream, static_cast<const bf16*>(table),
-         index, width, first, count, static_cast<bf16*>(y));
+         index, width, first, count, scale, static_cast<bf16*>(y));
+}
+
+void scale_rows(void* x, int64_t n, float scale, cudaStream_t stream) {
+  launch(scale_kernel, blocks(n), kThreads, 0, stream, static_cast<bf16*>(x), n, scale);
+}
+
+void cap_logits(float* logits, int64_t n, float softcap, cudaStream_t stream) {
+  launch(cap_kernel, blocks(n), kThreads, 0, stream, logits, n, softcap);
 }
 
 void rms_norm(const void* x, const float* weight, float eps, int64_t rows, int64_t width, void* y,
@@ -159,12 +183,16 @@ void rms_norm(const void* x, const float* weight, float eps, int64_t rows, int64
          static_cast<const bf16*>(x), weight, eps, static_cast<int>(width), static_cast<bf16*>(y));
 }
 
-void silu_pair(const void* pair, int64_t rows, int64_t width, void* y, cudaStream_t stream) {
+void activate_rows(Activation activation, const void* halves, int64_t rows, int64_t width, void* y,
+                   cudaStream_t stream) {
   constexpr int64_t kMost = 32768;  // rows per launch: grid.y is limited to 65535
+  const auto kernel = activation == Activation::kSilu       ? activate_kernel<Activation::kSilu>
+                      : activation == Activation::kGeluTanh ? activate_kernel<Activation::kGeluTanh>
+                                                            : activate_kernel<Activation::kRelu2>;
+  const int64_t step = is_gated(activation) ? 2 * width : width;
   for (int64_t row = 0; row < rows; row += kMost) {
     const dim3 grid(blocks(ceil_div(width, 8)), static_cast<unsigned>(std::min(kMost, rows - row)));
-    launch(silu_pair_kernel, grid, kThreads, 0, stream,
-           static_cast<const bf16*>(pair) + row * 2 * width, width,
+    launch(kernel, grid, kThreads, 0, stream, static_cast<const bf16*>(halves) + row * step, width,
            static_cast<bf16*>(y) + row * width);
   }
 }

@@ -1,6 +1,8 @@
-// Causal depthwise convolution with SiLU over q|k|v, with the L2 norm of q and k. One warp per head
-// and 16 rows; the taps slide through registers, so each row is read once. fp32 inside, BF16 out.
-#include "delta.h"
+// Causal depthwise convolution of many rows (conv.h). One warp per head and 16 rows; the taps slide
+// through registers, so each row is read once. fp32 inside, BF16 out.
+#include <string>
+
+#include "conv.h"
 #include "device.cuh"
 #include "util/error.h"
 
@@ -13,6 +15,7 @@ struct Problem {
   const bf16* in;
   bf16* out;
   const float* weight;
+  const float* bias;  // or null
   const float* state;
   DeviceBatch batch;
   int key_heads, value_heads, key_dim, value_dim, conv, conv_rows;
@@ -57,18 +60,19 @@ __global__ void __launch_bounds__(kWarps * 32) conv_kernel(const __grid_constant
   const int count = min(kSegment, span.count - first);
   if (count <= 0) return;
   const bool is_key = head < 2 * p.key_heads;
-  const int dim = is_key ? p.key_dim : p.value_dim;
   const int base = is_key ? head * p.key_dim
                           : 2 * p.key_heads * p.key_dim + (head - 2 * p.key_heads) * p.value_dim;
+  const int dim = min(is_key ? p.key_dim : p.value_dim, p.conv_rows - base);
   const bool fresh = p.batch.positions[span.row] == 0;
   const float* state =
       p.state + (static_cast<size_t>(span.slot) * p.conv_rows + base) * (p.conv - 1);
   const bf16* in = p.in + static_cast<size_t>(span.row) * p.width + base;
 
-  float weight[kC][kT], history[kT - 1][kC];
+  float weight[kC][kT], bias[kC], history[kT - 1][kC];
 #pragma unroll
   for (int i = 0; i < kC; i++) {
     const int c = L::channel(i);
+    bias[i] = p.bias && c < dim ? p.bias[base + c] : 0.f;
 #pragma unroll
     for (int j = 0; j < kT; j++) {
       const int tap = j - (kT - p.conv);
@@ -108,7 +112,7 @@ __global__ void __launch_bounds__(kWarps * 32) conv_kernel(const __grid_constant
       float y[kC], square = 0;
 #pragma unroll
       for (int i = 0; i < kC; i++) {
-        y[i] = weight[i][kT - 1] * x[i];
+        y[i] = fmaf(weight[i][kT - 1], x[i], bias[i]);
 #pragma unroll
         for (int j = 0; j < kT - 1; j++) y[i] = fmaf(weight[i][j], history[j][i], y[i]);
         y[i] = silu(y[i]);
@@ -155,45 +159,45 @@ __global__ void conv_state_kernel(const __grid_constant__ Problem p, float* stat
     if (j < keep) mine[j] = next[j];
 }
 
-Problem problem(const DeltaCall& call, void* out) {
-  const DeltaNetSpec& s = *call.spec;
-  if (s.conv < 2 || s.conv > kMostTaps || s.key_dim > 256 || s.value_dim > 256) {
+Problem problem(const ConvCall& c) {
+  if (c.taps < 2 || c.taps > kMostTaps || c.key_dim > 256 || c.value_dim > 256) {
     throw UsageError("unsupported_model",
-                     "delta net heads up to 256 wide and convolutions of 2 to 8 taps are supported "
-                     "on the GPU, not heads of " +
-                         std::to_string(s.key_dim) + " x " + std::to_string(s.value_dim) + " and " +
-                         std::to_string(s.conv) + " taps");
+                     "heads up to 256 wide and convolutions of 2 to 8 taps are supported on the "
+                     "GPU, not heads of " +
+                         std::to_string(c.key_dim) + " x " + std::to_string(c.value_dim) + " and " +
+                         std::to_string(c.taps) + " taps");
   }
-  return {static_cast<const bf16*>(call.in),
-          static_cast<bf16*>(out),
-          s.conv_weight,
-          call.state.conv,
-          call.batch,
-          static_cast<int>(s.key_heads),
-          static_cast<int>(s.value_heads),
-          static_cast<int>(s.key_dim),
-          static_cast<int>(s.value_dim),
-          static_cast<int>(s.conv),
-          static_cast<int>(s.conv_rows()),
-          call.width()};
+  return {static_cast<const bf16*>(c.in),
+          static_cast<bf16*>(c.out),
+          c.weight,
+          c.bias,
+          c.state,
+          c.batch,
+          static_cast<int>(c.key_heads),
+          static_cast<int>(ceil_div(c.channels - 2 * c.key_heads * c.key_dim, c.value_dim)),
+          static_cast<int>(c.key_dim),
+          static_cast<int>(c.value_dim),
+          static_cast<int>(c.taps),
+          static_cast<int>(c.channels),
+          c.width};
 }
 
 }  // namespace
 
-void delta_conv(const DeltaCall& call, const DeltaScratch& scratch) {
-  const DeltaNetSpec& s = *call.spec;
-  const Problem p = problem(call, scratch.conv);
-  const bool vector = s.key_dim == 128 && s.value_dim == 128 && s.conv == 4 && p.width % 4 == 0 &&
+void conv(const ConvCall& c, cudaStream_t stream) {
+  const Problem p = problem(c);
+  const bool vector = (c.key_heads == 0 || c.key_dim == 128) && c.value_dim == 128 && c.taps == 4 &&
+                      c.channels % 128 == 0 && c.width % 4 == 0 &&
                       reinterpret_cast<uintptr_t>(p.in) % 8 == 0;
-  const dim3 grid(static_cast<unsigned>(call.batch.tile_count * (kTileRows / kSegment)),
-                  static_cast<unsigned>(ceil_div(2 * s.key_heads + s.value_heads, kWarps)));
-  launch(vector ? conv_kernel<true> : conv_kernel<false>, grid, kWarps * 32, 0, call.stream, p);
+  const dim3 grid(static_cast<unsigned>(c.batch.tile_count * (kTileRows / kSegment)),
+                  static_cast<unsigned>(ceil_div(2 * p.key_heads + p.value_heads, kWarps)));
+  launch(vector ? conv_kernel<true> : conv_kernel<false>, grid, kWarps * 32, 0, stream, p);
 }
 
-void delta_conv_state(const DeltaCall& call) {
-  const Problem p = problem(call, nullptr);
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.conv_rows, 256)), call.batch.span_count);
-  launch(conv_state_kernel, grid, 256, 0, call.stream, p, call.state.conv);
+void conv_state(const ConvCall& c, cudaStream_t stream) {
+  const Problem p = problem(c);
+  const dim3 grid(static_cast<unsigned>(ceil_div(p.conv_rows, 256)), c.batch.span_count);
+  launch(conv_state_kernel, grid, 256, 0, stream, p, c.state);
 }
 
 }  // namespace cbench::cuda

@@ -1,0 +1,259 @@
+// Mamba 2 over tiles of 64 rows on tensor cores: heads of 64 columns with 128 states. One block per
+// span and head goes through the span's tiles in order, with the state h in fp32 registers. With g
+// the cumulative dt A of the tile:
+//   y_i = sum over j <= i of (C_i . B_j) e^(g_i - g_j) dt_j x_j  +  e^(g_i) h C_i  +  D x_i
+//   h   = e^(g_last) h + sum over j of e^(g_last - g_j) (dt_j x_j) B_j^T
+// Differences of g are taken before exp. dt, g and h are fp32, operands BF16, sums fp32. Rows
+// beyond a tile's end have dt 0 and leave h alone. The readout is rounded to BF16 before the gate.
+#include "mamba.cuh"
+#include "mma.cuh"
+
+namespace cbench::cuda {
+namespace {
+
+constexpr int kDim = 64, kStates = 128, kRows = kTileRows, kThreads = 256;
+constexpr int kNarrow = kDim + 8, kWide = kStates + 8;
+static_assert(kRows == 64);
+
+struct Shared {
+  bf16 b[kRows * kWide], c[kRows * kWide], state[kDim * kWide];
+  bf16 x[kRows * kNarrow], x_decayed[kRows * kNarrow], scores[kRows * kNarrow];
+  float dt[kRows], g[kRows];
+};
+
+template <int kCols>
+__device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_step, int valid) {
+  constexpr int kPerRow = kCols / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < kRows * kPerRow; i += kThreads) {
+    const int row = i / kPerRow, col = i % kPerRow * 8;
+    copy_async(shared_address(to + row * (kCols + 8) + col),
+               from + (row < valid ? row : 0) * row_step + col, row < valid);
+  }
+}
+
+/// A warp owns 16 rows x 32 columns of the readout, and 16 columns x 64 states of h.
+struct Block {
+  using Output = float[4][4];
+  using State = float[8][4];
+
+  const MambaProblem& p;
+  Shared& s;
+  SpanInfo span;
+  int head, lane, warp, r0, c0, d0, n0;
+
+  __device__ Block(const MambaProblem& problem, Shared& shared)
+      : p(problem), s(shared), span(p.batch.spans[blockIdx.y]), head(blockIdx.x) {
+    lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    r0 = warp % 4 * 16, c0 = warp / 4 * 32;
+    d0 = warp % 4 * 16, n0 = warp / 4 * 64;
+  }
+  __device__ float* state_at(int n, int half) const {
+    const size_t row = (static_cast<size_t>(span.slot) * p.heads + head) * kDim + d0 + lane / 4;
+    return p.state + (row + half * 8) * kStates + n0 + n * 8 + lane % 4 * 2;
+  }
+  __device__ void request_tile(int row0, int rows) const {
+    const bf16* conv = p.conv + static_cast<size_t>(row0) * p.conv_rows;
+    request<kStates>(s.c, conv + p.c_column(head), p.conv_rows, rows);
+    request<kStates>(s.b, conv + p.b_column(head), p.conv_rows, rows);
+    request<kDim>(s.x, conv + head * kDim, p.conv_rows, rows);
+    copy_commit();
+  }
+  /// dt and g of the tile's rows, by the first warp.
+  __device__ void time_steps(int row0, int rows) const {
+    float dt[2], step[2], sum = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int row = lane * 2 + i;
+      dt[i] = row < rows ? p.time_step(static_cast<size_t>(row0 + row), head) : 0.f;
+      step[i] = dt[i] * p.neg_exp_a[head];
+      sum += step[i];
+    }
+    const float own = sum;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+      const float other = __shfl_up_sync(~0u, sum, o);
+      if (lane >= o) sum += other;
+    }
+    s.dt[lane * 2] = dt[0], s.dt[lane * 2 + 1] = dt[1];
+    s.g[lane * 2] = sum - own + step[0], s.g[lane * 2 + 1] = sum;
+  }
+  __device__ void publish_state(const State& h) const {
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        *reinterpret_cast<uint32_t*>(s.state + (d0 + lane / 4 + half * 8) * kWide + n0 + n * 8 +
+                                     lane % 4 * 2) = pack(h[n][2 * half], h[n][2 * half + 1]);
+  }
+  /// scores = lower(C B^T e^(g_i - g_j) dt_j).
+  __device__ void pair_products() const {
+    const Tile<kWide> tb(s.b), tc(s.c);
+    float cb[4][4] = {};
+    if (c0 <= r0 + 15) {
+#pragma unroll
+      for (int k = 0; k < kStates; k += 16) {
+        uint32_t a[4], b[4];
+        tc.a(a, r0, k);
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          tb.b_rows_n(b, c0 + n * 16, k);
+          mma(cb[2 * n], a, b[0], b[1]);
+          mma(cb[2 * n + 1], a, b[2], b[3]);
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int i = r0 + lane / 4 + half * 8, j = c0 + n * 8 + lane % 4 * 2;
+        float v[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          v[e] = j + e <= i ? cb[n][2 * half + e] * __expf(s.g[i] - s.g[j + e]) * s.dt[j + e] : 0.f;
+        *reinterpret_cast<uint32_t*>(s.scores + i * kNarrow + j) = pack(v[0], v[1]);
+      }
+  }
+  /// x_decayed = e^(g_last - g) dt x.
+  __device__ void decay_x() const {
+    const int row = threadIdx.x / 4, col = threadIdx.x % 4 * 16;
+    const float scale = __expf(s.g[kRows - 1] - s.g[row]) * s.dt[row];
+#pragma unroll
+    for (int i = 0; i < 16; i += 8) {
+      const int at = row * kNarrow + col + i;
+      float v[8];
+      unpack(*reinterpret_cast<const uint4*>(s.x + at), v);
+#pragma unroll
+      for (int j = 0; j < 8; j++) v[j] *= scale;
+      *reinterpret_cast<uint4*>(s.x_decayed + at) = pack8(v);
+    }
+  }
+  /// o = e^(g) C h^T.
+  __device__ void read_state(Output& o) const {
+    const Tile<kWide> tc(s.c), th(s.state);
+#pragma unroll
+    for (int k = 0; k < kStates; k += 16) {
+      uint32_t a[4], b[4];
+      tc.a(a, r0, k);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        th.b_rows_n(b, c0 + n * 16, k);
+        mma(o[2 * n], a, b[0], b[1]);
+        mma(o[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+    const float scale0 = __expf(s.g[r0 + lane / 4]), scale1 = __expf(s.g[r0 + lane / 4 + 8]);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+      o[n][0] *= scale0, o[n][1] *= scale0, o[n][2] *= scale1, o[n][3] *= scale1;
+  }
+  /// o += scores x.
+  __device__ void add_inner(Output& o) const {
+    const Tile<kNarrow> tp(s.scores), tx(s.x);
+    for (int j = 0; j <= r0; j += 16) {
+      uint32_t a[4], b[4];
+      tp.a(a, r0, j);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        tx.b_rows_k(b, j, c0 + n * 16);
+        mma(o[2 * n], a, b[0], b[1]);
+        mma(o[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  /// h = e^(g_last) h + x_decayed^T B.
+  __device__ void update_state(State& h) const {
+    const Tile<kNarrow> tx(s.x_decayed);
+    const Tile<kWide> tb(s.b);
+    const float decay = __expf(s.g[kRows - 1]);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) h[n][i] *= decay;
+#pragma unroll
+    for (int j = 0; j < kRows; j += 16) {
+      uint32_t a[4], b[4];
+      tx.a_transposed(a, d0, j);
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        tb.b_rows_k(b, j, n0 + n * 16);
+        mma(h[2 * n], a, b[0], b[1]);
+        mma(h[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+  __device__ void write(int row0, int rows, const Output& o) const {
+    const float d = p.d[head];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = r0 + lane / 4 + half * 8;
+      if (row >= rows) continue;
+      bf16* to =
+          static_cast<bf16*>(p.readout) + static_cast<size_t>(row0 + row) * p.inner + head * kDim;
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        const int col = c0 + n * 8 + lane % 4 * 2;
+        const uint32_t x = *reinterpret_cast<const uint32_t*>(s.x + row * kNarrow + col);
+        *reinterpret_cast<uint32_t*>(to + col) =
+            pack(fmaf(d, low(x), o[n][2 * half]), fmaf(d, high(x), o[n][2 * half + 1]));
+      }
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreads, 2)
+    chunk_kernel(const __grid_constant__ MambaProblem p) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  auto& s = *reinterpret_cast<Shared*>(raw);
+  pdl_begin();
+  const Block block(p, s);
+  const bool fresh = p.batch.positions[block.span.row] == 0;
+  Block::State h = {};
+  if (!fresh) {
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float2 v = *reinterpret_cast<const float2*>(block.state_at(n, half));
+        h[n][2 * half] = v.x, h[n][2 * half + 1] = v.y;
+      }
+  }
+  for (int tile = 0; tile < block.span.count; tile += kRows) {
+    const int row0 = block.span.row + tile, rows = min(kRows, block.span.count - tile);
+    block.request_tile(row0, rows);
+    block.publish_state(h);
+    if (threadIdx.x < 32) block.time_steps(row0, rows);
+    copy_wait<0>();
+    __syncthreads();
+    Block::Output o = {};
+    block.pair_products();
+    block.decay_x();
+    block.read_state(o);
+    __syncthreads();
+    block.add_inner(o);
+    block.update_state(h);
+    block.write(row0, rows, o);
+    __syncthreads();  // everything of the tile is used up
+  }
+#pragma unroll
+  for (int n = 0; n < 8; n++)
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      *reinterpret_cast<float2*>(block.state_at(n, half)) =
+          make_float2(h[n][2 * half], h[n][2 * half + 1]);
+}
+
+}  // namespace
+
+bool mamba_chunks_take(const Mamba2Spec& s) { return s.head_dim == kDim && s.state == kStates; }
+
+void mamba_chunks(const MambaCall& call, const MambaScratch& scratch) {
+  static const bool ready = (allow_shared(chunk_kernel, sizeof(Shared)), true);
+  (void)ready;
+  const MambaProblem p = mamba_problem(call, scratch);
+  launch(chunk_kernel, dim3(p.heads, call.batch.span_count), kThreads, sizeof(Shared), call.stream,
+         p);
+}
+
+}  // namespace cbench::cuda
