@@ -145,8 +145,9 @@ struct Choice {
   int rows;
 };
 
-/// Orders as the value does, above kLeftOut.
+/// Orders as the value does, above kLeftOut; NaN comes last.
 __device__ __forceinline__ uint32_t key_of(float value) {
+  if (isnan(value)) return kLeftOut + 1;
   const uint32_t bits = __float_as_uint(value);
   return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, kLeftOut + 1);
 }
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(kChoiceWarps * 32)
   float* weight = p.routing.weight + static_cast<size_t>(row) * top_k;
   Best best;
   best.scan(keys, 0, experts);
-  float total = 0;
+  float total = 1e-20f;  // keeps a row whose scores all underflowed finite
   for (int slot = 0; slot < top_k; slot++) {
     const int winner = best.of_warp();
     total += scores[winner];

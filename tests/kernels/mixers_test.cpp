@@ -1,33 +1,16 @@
 // Attention and delta net of the CUDA backend against the CPU's: prefill in pieces, then steps,
 // over head shapes and packings.
-#include "kernels/support.h"
+#include "kernels/schedule.h"
 
 namespace cbench::testing {
 namespace {
 
-constexpr int kSlots = 6;
-constexpr int64_t kLength = 256;
-constexpr Capacity kCapacity{
-    .tokens = 640, .sequences = kSlots, .slots = kSlots, .max_length = kLength, .logits_rows = 8};
-
-/// Prefill of several sequences, a second piece of each, then steps.
-std::vector<TestBatch> schedule() {
-  const int32_t first[kSlots] = {1, 63, 64, 65, 130, 3}, second[kSlots] = {64, 1, 65, 2, 3, 100};
-  std::vector<TestBatch> batches(5);
-  for (int32_t s = 0; s < kSlots; s++) {
-    const int32_t slot = kSlots - 1 - s;
-    batches[0].add(slot, 0, first[s]);
-    batches[1].add(slot, first[s], second[s]);
-    batches[2].add(slot, first[s] + second[s], 1);
-    if (s % 2) batches[3].add(slot, first[s] + second[s] + 1, 1);
-  }
-  batches[4].add(kSlots - 1, 0, 1);  // a slot starts again, by a single row
-  return batches;
-}
-
 struct AttentionShape {
   int64_t query_heads, kv_heads, head_dim, rotary;
   bool gated, norms;
+  int64_t window = 0;
+  bool v_norm = false, k_is_v = false;
+  float scale = 0;  ///< 0: head_dim^-0.5
 };
 
 struct AttentionRig {
@@ -40,7 +23,8 @@ struct AttentionRig {
     Random random(7);
     spec.query_heads = s.query_heads, spec.kv_heads = s.kv_heads, spec.head_dim = s.head_dim;
     spec.gated = s.gated;
-    spec.scale = 1 / std::sqrt(static_cast<float>(s.head_dim));
+    spec.scale = s.scale > 0 ? s.scale : 1 / std::sqrt(static_cast<float>(s.head_dim));
+    spec.window = s.window, spec.k_is_v = s.k_is_v, spec.v_norm_eps = s.v_norm ? 1e-6f : 0.f;
     auto weights = random_values(random, s.head_dim, 1);
     for (float& w : weights) w += 1;
     if (s.norms) spec.q_norm = spec.k_norm = {side.floats(weights), 1e-6f};
@@ -49,7 +33,7 @@ struct AttentionRig {
       frequencies.push_back(
           std::pow(10000.f, -2.f * static_cast<float>(i) / static_cast<float>(s.rotary)));
     spec.rope = {side.floats(frequencies), s.rotary, 1};
-    width = (s.query_heads * (s.gated ? 2 : 1) + 2 * s.kv_heads) * s.head_dim;
+    width = (s.query_heads * (s.gated ? 2 : 1) + (s.k_is_v ? 1 : 2) * s.kv_heads) * s.head_dim;
     const std::vector<float> empty(static_cast<size_t>(kSlots * kLength * s.kv_heads * s.head_dim));
     cache = {side.act(empty), side.act(empty), kLength};
     side->reserve(kCapacity, {.attention = {spec}});
@@ -103,15 +87,38 @@ TEST_P(Attention, SameBitsWhateverThePacking) {
 }
 
 const AttentionShape kAttentionShapes[] = {
-    {4, 2, 16, 4, false, false},  {4, 2, 32, 8, true, true},      {4, 1, 32, 16, true, true},
-    {2, 2, 64, 64, false, true},  {8, 1, 128, 128, false, false}, {24, 4, 256, 64, true, true},
-    {6, 2, 80, 40, false, false}, {3, 1, 48, 48, true, false},    {20, 2, 8, 2, false, true},
+    {4, 2, 16, 4, false, false},
+    {4, 2, 32, 8, true, true},
+    {4, 1, 32, 16, true, true},
+    {2, 2, 64, 64, false, true},
+    {8, 1, 128, 128, false, false},
+    {24, 4, 256, 64, true, true},
+    {6, 2, 80, 40, false, false},
+    {3, 1, 48, 48, true, false},
+    {20, 2, 8, 2, false, true},
+    // Windows that end inside, at and beyond tiles of the context.
+    {4, 2, 64, 64, false, true, 1},
+    {4, 2, 64, 64, false, true, 63},
+    {4, 1, 128, 64, false, false, 64},
+    {2, 1, 32, 32, true, true, 65},
+    {3, 3, 80, 40, false, false, 100},
+    {4, 2, 256, 256, false, true, 128, true, false, 0.0625f},
+    {2, 1, 16, 16, false, false, 1000},
+    // Wide heads, v normalized, v from k, no rotation.
+    {8, 1, 512, 128, false, true, 0, true, true, 0.05f},
+    {4, 2, 512, 0, false, false},
+    {5, 1, 320, 64, false, true, 70},
+    {8, 2, 128, 0, false, false},
+    {4, 2, 64, 0, false, false, 0, true, true},
+    {2, 2, 24, 8, false, true, 40, true, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention, ::testing::ValuesIn(kAttentionShapes),
                          [](const auto& shape) {
                            return std::to_string(shape.param.query_heads) + "q" +
                                   std::to_string(shape.param.kv_heads) + "kv" +
-                                  std::to_string(shape.param.head_dim);
+                                  std::to_string(shape.param.head_dim) + "w" +
+                                  std::to_string(shape.param.window) + "_" +
+                                  std::to_string(shape.index);
                          });
 
 struct DeltaShape {
