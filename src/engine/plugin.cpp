@@ -163,16 +163,16 @@ Plugin::~Plugin() {
   // The library stays loaded: its code may still own threads or exit handlers.
 }
 
-std::unique_ptr<PluginMatrix> Plugin::load(const std::string& name, int64_t rows, int64_t cols,
-                                           const std::string& params, Category category) {
+std::unique_ptr<PluginMatrix> Plugin::load(const cb_matrix& matrix, Category category) {
   host_->category = category;
   host_->last_log.clear();
-  const cb_matrix matrix{name.c_str(), rows, cols, 1, params.c_str()};
   void* handle = nullptr;
   if (table_->load(self_, &matrix, &handle) != CB_OK) {
-    plugin_error("plugin_failed", "plugin: load of " + name + " failed: " + host_->last_log);
+    plugin_error("plugin_failed",
+                 "plugin: load of " + std::string(matrix.name) + " failed: " + host_->last_log);
   }
-  return std::make_unique<PluginMatrix>(*table_, handle, name, rows, cols);
+  return std::make_unique<PluginMatrix>(*table_, handle, matrix.name, matrix.rows, matrix.cols,
+                                        matrix.experts);
 }
 
 }  // namespace cbench

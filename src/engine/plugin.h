@@ -21,9 +21,8 @@ class Plugin {
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
 
-  /// Loads one matrix; `params` is JSON text. What it allocates counts in `category`.
-  std::unique_ptr<PluginMatrix> load(const std::string& name, int64_t rows, int64_t cols,
-                                     const std::string& params, Category category);
+  /// Loads one matrix, or those of a layer's experts. What it allocates counts in `category`.
+  std::unique_ptr<PluginMatrix> load(const cb_matrix& matrix, Category category);
 
  private:
   struct Host;

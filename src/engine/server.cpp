@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 #include <vector>
@@ -41,8 +42,8 @@ ModelOverrides overrides_of(const Manifest& manifest) {
     overrides.layers.assign(manifest.graph.layers->begin(), manifest.graph.layers->end());
   }
   for (const auto& [layer, width] : manifest.graph.mlp_width) overrides.mlp_width[layer] = width;
-  if (!manifest.graph.experts.empty()) {
-    throw Error(Exit::kGateFailed, "graph", "graph.experts: this model has no experts");
+  for (const auto& [layer, kept] : manifest.graph.experts) {
+    overrides.experts[layer].assign(kept.begin(), kept.end());
   }
   return overrides;
 }
@@ -178,12 +179,9 @@ class Server {
 
   /// The manifest may name only matrices that the model has.
   void check_matrices(const ModelConfig& config) {
-    std::vector<std::string> known;
-    for (const MatrixShape& shape : model_matrices(config)) known.push_back(shape.name);
-    std::sort(known.begin(), known.end());
-    const auto has = [&](const std::string& name) {
-      return std::binary_search(known.begin(), known.end(), name);
-    };
+    std::map<std::string, bool> routed;
+    for (const MatrixShape& shape : model_matrices(config)) routed[shape.name] = shape.routed;
+    const auto has = [&](const std::string& name) { return routed.contains(name); };
     const Manifest& manifest = package_->manifest();
     for (const auto& [name, format] : manifest.matrices) {
       std::string base = name;
@@ -198,6 +196,10 @@ class Server {
       if (!has(name)) {
         throw Error(Exit::kGateFailed, "unknown_matrix",
                     "low_rank names " + name + ", which is no matrix of this model");
+      }
+      if (routed.at(name)) {
+        throw Error(Exit::kGateFailed, "graph",
+                    "graph.low_rank names " + name + ": experts' matrices are not factored");
       }
     }
   }

@@ -20,15 +20,33 @@ Linear PackageWeights::factor(const std::string& name, int64_t rows, int64_t col
                               Category category) {
   const std::string* params = manifest_.parameters_of(name);
   if (params == nullptr) return plain_.matrix(name, rows, cols, category);
-  if (plugin_ == nullptr) {
-    throw Error(Exit::kGateFailed, "plugin_missing",
-                "the manifest gives " + name + " to a plugin, but the package has none");
-  }
-  plugin_matrices_.push_back(plugin_->load(name, rows, cols, *params, category));
   Linear linear;
   linear.rows = rows;
   linear.cols = cols;
-  linear.plugin = plugin_matrices_.back().get();
+  linear.plugin = from_plugin({name.c_str(), rows, cols, 1, params->c_str()}, category);
+  return linear;
+}
+
+const PluginMatrix* PackageWeights::from_plugin(const cb_matrix& matrix, Category category) {
+  if (plugin_ == nullptr) {
+    throw Error(Exit::kGateFailed, "plugin_missing",
+                "the manifest gives " + std::string(matrix.name) +
+                    " to a plugin, but the package has none");
+  }
+  plugin_matrices_.push_back(plugin_->load(matrix, category));
+  return plugin_matrices_.back().get();
+}
+
+ExpertLinear PackageWeights::experts(const std::string& name, std::span<const int64_t> kept,
+                                     int64_t rows, int64_t cols) {
+  const std::string* params = manifest_.parameters_of(name);
+  if (params == nullptr) return plain_.experts(name, kept, rows, cols);
+  ExpertLinear linear;
+  linear.experts = static_cast<int64_t>(kept.size());
+  linear.rows = rows;
+  linear.cols = cols;
+  linear.plugin =
+      from_plugin({name.c_str(), rows, cols, linear.experts, params->c_str()}, Category::kWeights);
   return linear;
 }
 

@@ -21,6 +21,8 @@ class PackageWeights : public WeightSource {
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
                         int64_t cols) override;
+  ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                       int64_t cols) override;
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string& name) const override;
@@ -28,6 +30,7 @@ class PackageWeights : public WeightSource {
  private:
   bool is_plain(const std::string& name) const;
   Linear factor(const std::string& name, int64_t rows, int64_t cols, Category category);
+  const PluginMatrix* from_plugin(const cb_matrix& matrix, Category category);
 
   const TensorStore& tensors_;
   const Manifest& manifest_;

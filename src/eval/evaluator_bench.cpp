@@ -163,7 +163,7 @@ class EvaluatorBench {
              static_cast<double>(config_.vocab * config_.hidden);
     for (const BlockConfig& block : config_.blocks) {
       if (block.mixer != MixerKind::kAttention) continue;
-      total += 2.0 * square * static_cast<double>(config_.query_heads * config_.head_dim);
+      total += 2.0 * square * static_cast<double>(block.attention.queries());
     }
     return total;
   }

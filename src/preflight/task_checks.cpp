@@ -13,6 +13,7 @@
 #include "fetch/lock.h"
 #include "fetch/task_plan.h"
 #include "model/config.h"
+#include "package/expert_tensors.h"
 #include "package/safetensors.h"
 #include "preflight/checks.h"
 #include "util/error.h"
@@ -68,6 +69,18 @@ double perplexity_of_check(const std::string& out) {
   return json_number(verdict["likelihood"], "ppl", "cbench check");
 }
 
+bool holds(const TensorStore& store, const MatrixShape& matrix) {
+  if (store.find(matrix.name) != nullptr) return true;
+  if (!matrix.routed) return false;
+  const std::vector<std::string> parts = expert_parts(matrix.name);
+  for (int64_t expert = 0; expert < matrix.experts; ++expert) {
+    for (const std::string& part : parts) {
+      if (store.find(expert_tensor(matrix.name, expert, part)) == nullptr) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 void check_checkpoint(const Contract& contract, CheckLines& lines) {
@@ -81,7 +94,7 @@ void check_checkpoint(const Contract& contract, CheckLines& lines) {
   const TensorStore store = TensorStore::open_checkpoint(dir);
   std::vector<std::string> missing;
   for (const MatrixShape& matrix : model_matrices(config)) {
-    if (store.find(matrix.name) == nullptr) missing.push_back(matrix.name);
+    if (!holds(store, matrix)) missing.push_back(matrix.name);
   }
   if (!fs::is_regular_file(dir + "/tokenizer.json")) missing.push_back("tokenizer.json");
   if (!missing.empty()) return lines.fail("checkpoint", "missing: " + joined(missing), todo);

@@ -18,21 +18,35 @@ struct Gemm {
   int64_t n, k, count;
 };
 
-/// The matrix products of one forward, by shape.
+/// The matrix products of one forward without the head, by shape; what shares an input is one
+/// product. An expert's product counts as many times as experts serve a token.
 std::vector<Gemm> forward_gemms(const ModelConfig& config) {
   std::map<std::pair<int64_t, int64_t>, int64_t> shapes;
-  const int64_t hidden = config.hidden, queries = config.query_heads * config.head_dim;
-  const int64_t keys = config.kv_heads * config.head_dim;
-  const int64_t values = config.value_heads * config.value_dim;
+  const int64_t hidden = config.hidden;
   for (const BlockConfig& block : config.blocks) {
-    const bool attention = block.mixer == MixerKind::kAttention;
-    const int64_t in =
-        attention ? queries * (config.gated_attention ? 2 : 1) + 2 * keys
-                  : 2 * config.key_heads * config.key_dim + 2 * values + 2 * config.value_heads;
-    ++shapes[{in, hidden}];
-    ++shapes[{hidden, attention ? queries : values}];
-    ++shapes[{2 * block.mlp_width, hidden}];
-    ++shapes[{hidden, block.mlp_width}];
+    if (block.mixer == MixerKind::kAttention) {
+      ++shapes[{block.attention.in_rows(), hidden}];
+      ++shapes[{hidden, block.attention.queries()}];
+    } else if (block.mixer == MixerKind::kDeltaNet) {
+      ++shapes[{block.delta.in_rows(), hidden}];
+      ++shapes[{hidden, block.delta.values()}];
+    } else if (block.mixer == MixerKind::kMamba2) {
+      ++shapes[{block.mamba2.in_rows(), hidden}];
+      ++shapes[{hidden, block.mamba2.inner()}];
+    }
+    if (const MlpConfig& mlp = block.mlp; mlp.width > 0) {
+      ++shapes[{is_gated(mlp.activation) ? 2 * mlp.width : mlp.width, hidden}];
+      ++shapes[{hidden, mlp.width}];
+    }
+    if (const MoeConfig& moe = block.moe; moe.experts > 0) {
+      const int64_t width = moe.latent > 0 ? moe.latent : hidden;
+      shapes[{moe.in_rows(), width}] += moe.top_k;
+      shapes[{width, moe.width}] += moe.top_k;
+      if (moe.latent > 0) {
+        ++shapes[{moe.latent, hidden}];
+        ++shapes[{hidden, moe.latent}];
+      }
+    }
   }
   std::vector<Gemm> gemms;
   for (const auto& [shape, count] : shapes) gemms.push_back({shape.first, shape.second, count});
@@ -88,12 +102,24 @@ class Bench {
     report_.forward_flops = forward_flops(config_, report_.options.tokens);
     report_.head_flops = 2.0 * rows * static_cast<double>(config_.vocab * config_.hidden);
     for (const MatrixShape& matrix : model_matrices(config_)) {
-      report_.parameters += matrix.rows * matrix.cols;
+      report_.parameters += matrix.elements();
     }
     count_step_bytes();
   }
 
-  /// Every weight once, one row of the table, the caches of one sequence at its mean length.
+  /// The share of the weights that serves one token.
+  double active_share() const {
+    double active = 0, all = 0;
+    for (const MatrixShape& matrix : model_matrices(config_)) {
+      if (matrix.name == config_.embedding_name() || matrix.name == config_.head_name()) continue;
+      all += static_cast<double>(matrix.elements());
+      active += static_cast<double>(matrix.active * matrix.rows * matrix.cols);
+    }
+    return all > 0 ? active / all : 1;
+  }
+
+  /// Every weight that serves the token once, one row of the table, the caches of one sequence at
+  /// its mean length.
   void count_step_bytes() {
     const ArenaReport& arena = ops_.arena().report();
     const auto live = [&](Category category) {
@@ -102,7 +128,7 @@ class Bench {
     auto& bytes = report_.step_bytes;
     const auto slots = static_cast<double>(model_.limits().slots);
     const auto table = static_cast<double>(config_.vocab);
-    bytes[static_cast<size_t>(Category::kWeights)] = live(Category::kWeights);
+    bytes[static_cast<size_t>(Category::kWeights)] = live(Category::kWeights) * active_share();
     bytes[static_cast<size_t>(Category::kMetadata)] = live(Category::kMetadata);
     const double embedding = live(Category::kEmbedding);
     const double head = config_.tied_embedding ? embedding : embedding / 2;

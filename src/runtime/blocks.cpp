@@ -1,13 +1,28 @@
 // Binds the blocks of a model.
 #include "runtime/blocks.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <stdexcept>
 
 #include "runtime/rope.h"
 
 namespace cbench {
 namespace {
+
+Activation activation_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::kGeluTanh:
+      return Activation::kGeluTanh;
+    case ActivationKind::kRelu2:
+      return Activation::kRelu2;
+    case ActivationKind::kSilu:
+      break;
+  }
+  return Activation::kSilu;
+}
 
 class Binder {
  public:
@@ -18,9 +33,8 @@ class Binder {
     BoundModel model;
     model.embedding = weights_.matrix(config_.embedding_name(), config_.vocab, config_.hidden,
                                       Category::kEmbedding);
-    inv_freq_ = on_device(rope_frequencies(config_), Category::kMetadata, "rotary frequencies");
     for (const BlockConfig& block : config_.blocks) model.blocks.push_back(bind_block(block));
-    model.final_norm = norm(config_.final_norm_name(), config_.hidden, config_.zero_centred_norm);
+    model.final_norm = norm(config_.final_norm_name(), config_.hidden);
     model.head = config_.tied_embedding ? model.embedding
                                         : weights_.matrix(config_.head_name(), config_.vocab,
                                                           config_.hidden, Category::kEmbedding);
@@ -30,84 +44,203 @@ class Binder {
  private:
   Block bind_block(const BlockConfig& config) {
     Block block;
-    block.mixer = config.mixer;
-    const bool centred = config_.zero_centred_norm;
-    block.input_norm = norm(config.prefix + "input_layernorm.weight", config_.hidden, centred);
-    block.mlp_norm =
-        norm(config.prefix + "post_attention_layernorm.weight", config_.hidden, centred);
-    if (config.mixer == MixerKind::kAttention) {
-      bind_attention(config.prefix + "self_attn.", block);
-    } else {
-      bind_delta_net(config.prefix + "linear_attn.", block);
+    if (config.mixer != MixerKind::kNone) block.mixer = bind_mixer(config);
+    if (config.mlp.width > 0 || config.moe.experts > 0) {
+      block.feed_forward = bind_feed_forward(config);
     }
-    const std::string mlp = config.prefix + "mlp.";
-    const std::array<std::string, 2> names = {mlp + "gate_proj.weight", mlp + "up_proj.weight"};
-    const std::array<int64_t, 2> rows = {config.mlp_width, config.mlp_width};
-    block.gate_up = weights_.projection(names, rows, config_.hidden);
-    block.down = weights_.matrix(mlp + "down_proj.weight", config_.hidden, config.mlp_width,
-                                 Category::kWeights);
     return block;
   }
 
-  void bind_attention(const std::string& prefix, Block& block) {
-    AttentionSpec& spec = block.attention;
-    spec.query_heads = config_.query_heads;
-    spec.kv_heads = config_.kv_heads;
-    spec.head_dim = config_.head_dim;
-    spec.gated = config_.gated_attention;
-    spec.scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
-    spec.rope.inv_freq = inv_freq_;
-    spec.rope.rotary = 2 * static_cast<int64_t>(rope_frequencies(config_).size());
-    if (config_.qk_norm) {
-      spec.q_norm = norm(prefix + "q_norm.weight", spec.head_dim, config_.zero_centred_norm);
-      spec.k_norm = norm(prefix + "k_norm.weight", spec.head_dim, config_.zero_centred_norm);
+  Mixer bind_mixer(const BlockConfig& config) {
+    Mixer mixer;
+    mixer.kind = config.mixer;
+    mixer.norm = norm(config.mixer_norm, config_.hidden);
+    mixer.out_norm = norm(config.mixer_out_norm, config_.hidden);
+    if (config.mixer == MixerKind::kAttention) {
+      bind_attention(config.attention, config.mixer_prefix, mixer);
+    } else if (config.mixer == MixerKind::kDeltaNet) {
+      bind_delta_net(config.delta, config.mixer_prefix, mixer);
+    } else {
+      bind_mamba2(config.mamba2, config.mixer_prefix, mixer);
     }
-    const int64_t queries = spec.query_heads * spec.head_dim, keys = spec.kv_heads * spec.head_dim;
-    const std::array<std::string, 3> names = {prefix + "q_proj", prefix + "k_proj",
-                                              prefix + "v_proj"};
-    const std::array<int64_t, 3> rows = {spec.gated ? 2 * queries : queries, keys, keys};
-    block.mixer_in = project(names, rows);
-    if (config_.attention_bias) block.mixer_bias = bias(names, rows);
-    block.mixer_out =
-        weights_.matrix(prefix + "o_proj.weight", config_.hidden, queries, Category::kWeights);
-    if (config_.output_bias) {
-      block.out_bias = bias(std::array{prefix + "o_proj"}, std::array{config_.hidden});
-    }
-    const int64_t bytes = capacity_.slots * capacity_.max_length * keys * ops_.activation_bytes();
-    block.cache.k = ops_.arena().allocate(static_cast<size_t>(bytes), Category::kKv, prefix + "k");
-    block.cache.v = ops_.arena().allocate(static_cast<size_t>(bytes), Category::kKv, prefix + "v");
-    block.cache.max_length = capacity_.max_length;
+    return mixer;
   }
 
-  void bind_delta_net(const std::string& prefix, Block& block) {
-    DeltaNetSpec& spec = block.delta;
-    spec.key_heads = config_.key_heads;
-    spec.value_heads = config_.value_heads;
-    spec.key_dim = config_.key_dim;
-    spec.value_dim = config_.value_dim;
-    spec.conv = config_.conv;
-    const std::array<int64_t, 1> per_head = {spec.value_heads};
+  void bind_attention(const AttentionConfig& config, const std::string& prefix, Mixer& mixer) {
+    AttentionSpec& spec = mixer.attention;
+    spec.query_heads = config.query_heads;
+    spec.kv_heads = config.kv_heads;
+    spec.head_dim = config.head_dim;
+    spec.gated = config.gated;
+    spec.scale = static_cast<float>(config.scale);
+    spec.window = config.window;
+    spec.k_is_v = config.k_is_v;
+    spec.rope = rope(config.rope);
+    if (config.qk_norm) {
+      spec.q_norm = norm(prefix + "q_norm.weight", spec.head_dim);
+      spec.k_norm = norm(prefix + "k_norm.weight", spec.head_dim);
+    }
+    if (config.v_norm) spec.v_norm_eps = static_cast<float>(config_.norm_eps);
+    const int64_t queries = config.queries(), keys = config.keys();
+    std::vector<std::string> names = {prefix + "q_proj", prefix + "k_proj"};
+    std::vector<int64_t> rows = {config.gated ? 2 * queries : queries, keys};
+    if (!config.k_is_v) {
+      names.push_back(prefix + "v_proj");
+      rows.push_back(keys);
+    }
+    mixer.in = project(names, rows);
+    if (config.bias) mixer.bias = bias(names, rows);
+    bind_out(prefix + "o_proj", queries, config.output_bias, mixer);
+    const int64_t bytes = capacity_.slots * capacity_.max_length * keys * ops_.activation_bytes();
+    mixer.cache.k = ops_.arena().allocate(static_cast<size_t>(bytes), Category::kKv, prefix + "k");
+    mixer.cache.v = ops_.arena().allocate(static_cast<size_t>(bytes), Category::kKv, prefix + "v");
+    mixer.cache.max_length = capacity_.max_length;
+  }
+
+  void bind_delta_net(const DeltaNetConfig& config, const std::string& prefix, Mixer& mixer) {
+    DeltaNetSpec& spec = mixer.delta;
+    spec.key_heads = config.key_heads;
+    spec.value_heads = config.value_heads;
+    spec.key_dim = config.key_dim;
+    spec.value_dim = config.value_dim;
+    spec.conv = config.conv;
     const std::array<int64_t, 3> taps = {spec.conv_rows(), 1, spec.conv};
     spec.conv_weight = weights_.vector(prefix + "conv1d.weight", taps, 0);
-    spec.dt_bias = weights_.vector(prefix + "dt_bias", per_head, 0);
-    std::vector<float> decay = weights_.host_vector(prefix + "A_log", per_head);
-    for (float& value : decay) value = -std::exp(value);
-    spec.neg_exp_a = on_device(decay, Category::kMetadata, prefix + "A_log");
-    spec.out_norm = norm(prefix + "norm.weight", spec.value_dim, false);
-    const int64_t values = spec.value_heads * spec.value_dim;
+    spec.dt_bias = vector(prefix + "dt_bias", spec.value_heads);
+    spec.neg_exp_a = negative_exp(prefix + "A_log", spec.value_heads);
+    spec.out_norm = plain_norm(prefix + "norm.weight", spec.value_dim);
     const std::array<std::string, 4> names = {prefix + "in_proj_qkv", prefix + "in_proj_z",
                                               prefix + "in_proj_b", prefix + "in_proj_a"};
-    const std::array<int64_t, 4> rows = {spec.conv_rows(), values, spec.value_heads,
+    const std::array<int64_t, 4> rows = {spec.conv_rows(), config.values(), spec.value_heads,
                                          spec.value_heads};
-    block.mixer_in = project(names, rows);
-    block.mixer_out =
-        weights_.matrix(prefix + "out_proj.weight", config_.hidden, values, Category::kWeights);
-    const int64_t conv = capacity_.slots * spec.conv_rows() * (spec.conv - 1);
-    const int64_t recurrent = capacity_.slots * values * spec.key_dim;
-    block.state.conv = ops_.arena().allocate<float>(static_cast<size_t>(conv), Category::kState,
-                                                    prefix + "convolution state");
-    block.state.recurrent = ops_.arena().allocate<float>(static_cast<size_t>(recurrent),
-                                                         Category::kState, prefix + "state");
+    mixer.in = project(names, rows);
+    bind_out(prefix + "out_proj", config.values(), false, mixer);
+    mixer.delta_state.conv =
+        state(spec.conv_rows() * (spec.conv - 1), prefix + "convolution state");
+    mixer.delta_state.recurrent = state(config.values() * spec.key_dim, prefix + "state");
+  }
+
+  void bind_mamba2(const Mamba2Config& config, const std::string& prefix, Mixer& mixer) {
+    Mamba2Spec& spec = mixer.mamba2;
+    spec.heads = config.heads;
+    spec.head_dim = config.head_dim;
+    spec.groups = config.groups;
+    spec.state = config.state;
+    spec.conv = config.conv;
+    spec.dt_min = static_cast<float>(config.dt_min);
+    spec.dt_max = static_cast<float>(config.dt_max);
+    const std::array<int64_t, 3> taps = {spec.conv_rows(), 1, spec.conv};
+    spec.conv_weight = weights_.vector(prefix + "conv1d.weight", taps, 0);
+    if (config.conv_bias) spec.conv_bias = vector(prefix + "conv1d.bias", spec.conv_rows());
+    spec.dt_bias = vector(prefix + "dt_bias", spec.heads);
+    spec.d = vector(prefix + "D", spec.heads);
+    spec.neg_exp_a = negative_exp(prefix + "A_log", spec.heads);
+    spec.out_norm = plain_norm(prefix + "norm.weight", spec.inner());
+    const std::array<std::string, 1> names = {prefix + "in_proj"};
+    const std::array<int64_t, 1> rows = {config.in_rows()};
+    mixer.in = project(names, rows);
+    if (config.bias) mixer.bias = bias(names, rows);
+    bind_out(prefix + "out_proj", spec.inner(), config.bias, mixer);
+    mixer.mamba2_state.conv =
+        state(spec.conv_rows() * (spec.conv - 1), prefix + "convolution state");
+    mixer.mamba2_state.recurrent = state(spec.inner() * spec.state, prefix + "state");
+  }
+
+  void bind_out(const std::string& module, int64_t cols, bool biased, Mixer& mixer) {
+    mixer.out.parts = {
+        weights_.matrix(module + ".weight", config_.hidden, cols, Category::kWeights)};
+    if (biased) mixer.out_bias = bias(std::array{module}, std::array{config_.hidden});
+  }
+
+  FeedForward bind_feed_forward(const BlockConfig& config) {
+    FeedForward part;
+    if (config.mlp.width > 0) part.mlp = bind_mlp(config.mlp);
+    if (config.moe.experts > 0) part.moe = bind_moe(config.moe);
+    part.out_norm = norm(config.ff_out_norm, config_.hidden);
+    if (!config.scale.empty()) {
+      part.scale = weights_.host_vector(config.scale, std::array<int64_t, 1>{1}).front();
+    }
+    const bool summed = part.out_norm.weight != nullptr;
+    if ((summed && part.moe && part.moe->latent()) || (!summed && part.scale != 1)) {
+      throw std::logic_error("a feed-forward of a shape that the visitor does not run");
+    }
+    return part;
+  }
+
+  Mlp bind_mlp(const MlpConfig& config) {
+    Mlp mlp;
+    mlp.norm = norm(config.norm, config_.hidden);
+    mlp.activation = activation_of(config.activation);
+    std::vector<std::string> names = {config.prefix + "up_proj"};
+    if (is_gated(config.activation)) names.insert(names.begin(), config.prefix + "gate_proj");
+    mlp.up = project(names, std::vector<int64_t>(names.size(), config.width));
+    mlp.down.parts = {weights_.matrix(config.prefix + "down_proj.weight", config_.hidden,
+                                      config.width, Category::kWeights)};
+    if (!config.gate.empty()) {
+      mlp.gate = weights_.vector(config.gate, std::array<int64_t, 2>{1, config_.hidden}, 0);
+    }
+    mlp.out_norm = norm(config.out_norm, config_.hidden);
+    return mlp;
+  }
+
+  Moe bind_moe(const MoeConfig& config) {
+    Moe moe;
+    moe.norm = norm(config.norm, config_.hidden);
+    moe.out_norm = norm(config.out_norm, config_.hidden);
+    if (!config.router_norm.empty()) moe.router_norm = router_norm(config.router_norm);
+    moe.router = bind_router(config);
+    const int64_t width = config.latent > 0 ? config.latent : config_.hidden;
+    if (config.latent > 0) {
+      moe.latent_in.parts = {
+          weights_.matrix(config.latent_in, width, config_.hidden, Category::kWeights)};
+      moe.latent_out =
+          weights_.matrix(config.latent_out, config_.hidden, width, Category::kWeights);
+    }
+    moe.experts.top_k = config.top_k;
+    moe.experts.activation = activation_of(config.activation);
+    moe.experts.gate_up = weights_.experts(config.in_name(), config.kept, config.in_rows(), width);
+    moe.experts.down = weights_.experts(config.down_name(), config.kept, width, config.width);
+    return moe;
+  }
+
+  RouterSpec bind_router(const MoeConfig& config) {
+    RouterSpec router;
+    router.score = config.sigmoid ? RouterSpec::Score::kSigmoid : RouterSpec::Score::kSoftmax;
+    router.experts = config.count();
+    router.top_k = config.top_k;
+    router.groups = config.groups;
+    router.kept_groups = config.kept_groups;
+    router.normalize = config.normalize;
+    router.scale = static_cast<float>(config.scale);
+    router.weight = kept_rows(config.router, config, config_.hidden);
+    if (!config.router_bias.empty()) {
+      router.selection_bias = kept_rows(config.router_bias, config, 0);
+    }
+    if (!config.expert_scale.empty()) {
+      router.expert_scale = kept_rows(config.expert_scale, config, 0);
+    }
+    return router;
+  }
+
+  /// The kept experts' rows of a tensor [experts, width], or [experts] when width is 0.
+  const float* kept_rows(const std::string& name, const MoeConfig& moe, int64_t width) {
+    std::vector<int64_t> shape = {moe.experts};
+    if (width > 0) shape.push_back(width);
+    const std::vector<float> all = weights_.host_vector(name, shape);
+    const auto size = std::max<int64_t>(width, 1);
+    std::vector<float> kept;
+    for (const int64_t expert : moe.kept) {
+      const auto row = all.begin() + expert * size;
+      kept.insert(kept.end(), row, row + size);
+    }
+    return on_device(kept, name);
+  }
+
+  Norm router_norm(const std::string& name) {
+    std::vector<float> weight = weights_.host_vector(name, std::array<int64_t, 1>{config_.hidden});
+    const float root = 1.0f / std::sqrt(static_cast<float>(config_.hidden));
+    for (float& value : weight) value *= root;
+    return {on_device(weight, name), static_cast<float>(config_.norm_eps)};
   }
 
   Projection project(std::span<const std::string> modules, std::span<const int64_t> rows) {
@@ -123,18 +256,45 @@ class Binder {
       const auto part = weights_.host_vector(modules[i] + ".bias", rows.subspan(i, 1));
       all.insert(all.end(), part.begin(), part.end());
     }
-    return on_device(all, Category::kMetadata, modules.front() + ".bias");
+    return on_device(all, modules.front() + ".bias");
   }
 
-  Norm norm(const std::string& name, int64_t width, bool centred) {
-    const std::array<int64_t, 1> shape = {width};
-    return {weights_.vector(name, shape, centred ? 1.0f : 0.0f),
+  const float* vector(const std::string& name, int64_t size) {
+    return weights_.vector(name, std::array<int64_t, 1>{size}, 0);
+  }
+
+  const float* negative_exp(const std::string& name, int64_t size) {
+    std::vector<float> values = weights_.host_vector(name, std::array<int64_t, 1>{size});
+    for (float& value : values) value = -std::exp(value);
+    return on_device(values, name);
+  }
+
+  /// A norm of the model's own kind; none for an empty name.
+  Norm norm(const std::string& name, int64_t width) {
+    return name.empty() ? Norm{} : any_norm(name, width, config_.zero_centred_norm ? 1.0f : 0.0f);
+  }
+  Norm plain_norm(const std::string& name, int64_t width) { return any_norm(name, width, 0); }
+  Norm any_norm(const std::string& name, int64_t width, float add) {
+    return {weights_.vector(name, std::array<int64_t, 1>{width}, add),
             static_cast<float>(config_.norm_eps)};
   }
 
-  const float* on_device(const std::vector<float>& values, Category category,
-                         const std::string& name) {
-    auto* data = ops_.arena().allocate<float>(values.size(), category, name);
+  /// The frequencies of one kind of attention are stored once.
+  Rope rope(const RopeConfig& config) {
+    const std::vector<float> frequencies = rope_frequencies(config);
+    if (frequencies.empty()) return {};
+    const float*& stored = frequencies_[frequencies];
+    if (!stored) stored = on_device(frequencies, "rotary frequencies");
+    return {stored, config.rotary, 1};
+  }
+
+  float* state(int64_t size, const std::string& name) {
+    return ops_.arena().allocate<float>(static_cast<size_t>(capacity_.slots * size),
+                                        Category::kState, name);
+  }
+
+  const float* on_device(const std::vector<float>& values, const std::string& name) {
+    auto* data = ops_.arena().allocate<float>(values.size(), Category::kMetadata, name);
     ops_.copy_in(data, values.data(), values.size() * sizeof(float));
     return data;
   }
@@ -143,12 +303,10 @@ class Binder {
   const ModelConfig& config_;
   WeightSource& weights_;
   const Capacity& capacity_;
-  const float* inv_freq_ = nullptr;
+  std::map<std::vector<float>, const float*> frequencies_;
 };
 
 }  // namespace
-
-int64_t Block::mixed_width() const { return mixer_out.inputs(); }
 
 BoundModel bind_model(Ops& ops, const ModelConfig& config, WeightSource& weights,
                       const Capacity& capacity) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "package/expert_tensors.h"
 #include "util/error.h"
 #include "util/text.h"
 
@@ -88,21 +89,22 @@ const Tensor& CheckpointSource::require(const std::string& name,
   return *tensor;
 }
 
-Linear CheckpointSource::place(std::span<const Tensor* const> tensors, int64_t cols,
-                               Category category) {
-  Linear linear;
-  linear.cols = cols;
-  for (const Tensor* tensor : tensors) linear.rows += tensor->shape[0];
+CheckpointSource::Placed CheckpointSource::place(std::span<const Tensor* const> tensors,
+                                                 Category category, const std::string& name) {
   const bool plain = tensors.front()->dtype == DType::kBF16;
   const bool widened = !plain && !ops_.is_cuda();
   const size_t element = widened ? sizeof(float) : sizeof(uint16_t);
-  const size_t bytes = static_cast<size_t>(linear.rows * cols) * element;
-  auto* data = static_cast<char*>(ops_.arena().allocate(bytes, category, tensors.front()->name));
-  if (widened) {
-    linear.f32 = reinterpret_cast<const float*>(data);
-  } else {
-    linear.bf16 = data;
+  size_t elements = 0;
+  for (const Tensor* tensor : tensors) {
+    if ((tensor->dtype == DType::kBF16) != plain) {
+      throw UsageError("dtype", "tensor " + tensor->name + " and " + tensors.front()->name +
+                                    " must both be BF16, or neither");
+    }
+    elements += static_cast<size_t>(tensor->elements());
   }
+  auto* data = static_cast<char*>(ops_.arena().allocate(elements * element, category, name));
+  const Placed placed = {widened ? nullptr : data,
+                         widened ? reinterpret_cast<const float*>(data) : nullptr};
   for (const Tensor* tensor : tensors) {
     const size_t size = static_cast<size_t>(tensor->elements()) * element;
     if (plain) {
@@ -118,14 +120,45 @@ Linear CheckpointSource::place(std::span<const Tensor* const> tensors, int64_t c
     }
     data += size;
   }
+  return placed;
+}
+
+Linear CheckpointSource::stack(std::span<const Tensor* const> tensors, int64_t cols,
+                               Category category) {
+  const Placed placed = place(tensors, category, tensors.front()->name);
+  Linear linear;
+  for (const Tensor* tensor : tensors) linear.rows += tensor->shape[0];
+  linear.cols = cols;
+  linear.bf16 = placed.bf16;
+  linear.f32 = placed.f32;
   return linear;
+}
+
+ExpertLinear CheckpointSource::experts(const std::string& name, std::span<const int64_t> kept,
+                                       int64_t rows, int64_t cols) {
+  const auto count = static_cast<int64_t>(kept.size());
+  std::vector<const Tensor*> tensors;
+  if (store_.find(name)) {
+    const int64_t shape[] = {count, rows, cols};
+    tensors.push_back(&require(name, shape));
+  } else {
+    const std::vector<std::string> parts = expert_parts(name);
+    const int64_t shape[] = {rows / static_cast<int64_t>(parts.size()), cols};
+    for (const int64_t expert : kept) {
+      for (const std::string& part : parts) {
+        tensors.push_back(&require(expert_tensor(name, expert, part), shape));
+      }
+    }
+  }
+  const Placed placed = place(tensors, Category::kWeights, name);
+  return {count, rows, cols, placed.bf16, placed.f32, nullptr};
 }
 
 Linear CheckpointSource::matrix(const std::string& name, int64_t rows, int64_t cols,
                                 Category category) {
   const int64_t shape[] = {rows, cols};
   const Tensor* tensor = &require(name, shape);
-  return place({&tensor, 1}, cols, category);
+  return stack({&tensor, 1}, cols, category);
 }
 
 Projection CheckpointSource::projection(std::span<const std::string> names,
@@ -141,7 +174,7 @@ Projection CheckpointSource::projection(std::span<const std::string> names,
     const bool plain = tensors[begin]->dtype == DType::kBF16;
     while (end < tensors.size() && (tensors[end]->dtype == DType::kBF16) == plain) ++end;
     projection.parts.push_back(
-        place(std::span(tensors).subspan(begin, end - begin), cols, Category::kWeights));
+        stack(std::span(tensors).subspan(begin, end - begin), cols, Category::kWeights));
     begin = end;
   }
   return projection;

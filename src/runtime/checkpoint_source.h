@@ -20,14 +20,21 @@ class CheckpointSource final : public WeightSource {
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
                         int64_t cols) override;
+  ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                       int64_t cols) override;
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string& name) const override { return store_.find(name) != nullptr; }
 
  private:
   const Tensor& require(const std::string& name, std::span<const int64_t> shape) const;
-  /// Consecutive tensors of one stored type as one matrix.
-  Linear place(std::span<const Tensor* const> tensors, int64_t cols, Category category);
+  /// Tensors of one stored type, one behind the other.
+  struct Placed {
+    const void* bf16 = nullptr;
+    const float* f32 = nullptr;
+  };
+  Placed place(std::span<const Tensor* const> tensors, Category category, const std::string& name);
+  Linear stack(std::span<const Tensor* const> tensors, int64_t cols, Category category);
 
   Ops& ops_;
   const TensorStore& store_;

@@ -32,6 +32,11 @@ struct Model::Impl {
   void* residual = nullptr;      ///< [tokens, hidden]
   void* wide = nullptr;          ///< [tokens, widest projection or MLP]
   void* mixed = nullptr;         ///< [tokens, widest mixer output]
+  void* branch = nullptr;        ///< [tokens, hidden]: what is added to the residual stream
+  void* normed = nullptr;        ///< [tokens, hidden]: input of routed experts
+  void* latent = nullptr;        ///< [tokens, widest latent]
+  void* routed = nullptr;        ///< [tokens, widest output of routed experts]
+  Routing routing;               ///< [tokens, largest top_k]
   void* gathered = nullptr;      ///< [logits_rows, hidden]
   float* step_logits = nullptr;  ///< [1, vocab]
   std::unique_ptr<Replay> step;
@@ -45,36 +50,81 @@ struct Model::Impl {
     plan();
   }
 
+  void* take(int64_t rows_wanted, int64_t width, const char* name) {
+    if (width == 0) return nullptr;
+    return ops.arena().allocate(static_cast<size_t>(rows_wanted * width * ops.activation_bytes()),
+                                Category::kActivations, name);
+  }
+
   void allocate() {
-    int64_t wide_width = 0, mixed_width = 0;
+    int64_t wide_width = 0, mixed_width = 0, latent_width = 0, routed_width = 0, top_k = 0;
     for (const Block& block : bound.blocks) {
-      wide_width = std::max({wide_width, block.mixer_in.rows(), block.gate_up.rows() / 2});
-      mixed_width = std::max(mixed_width, block.mixed_width());
+      if (const auto& mixer = block.mixer) {
+        wide_width = std::max(wide_width, mixer->in.rows());
+        mixed_width = std::max(mixed_width, mixer->out.cols());
+      }
+      if (!block.feed_forward) continue;
+      if (const auto& mlp = block.feed_forward->mlp)
+        wide_width = std::max(wide_width, mlp->width());
+      if (const auto& moe = block.feed_forward->moe) {
+        if (moe->latent()) latent_width = std::max(latent_width, moe->width());
+        routed_width = std::max(routed_width, moe->width());
+        top_k = std::max(top_k, moe->router.top_k);
+      }
     }
-    const auto take = [&](int64_t count, const char* name) {
-      return ops.arena().allocate(static_cast<size_t>(count * ops.activation_bytes()),
-                                  Category::kActivations, name);
-    };
-    residual = take(limits.tokens * config.hidden, "residual stream");
-    wide = take(limits.tokens * wide_width, "projections");
-    mixed = take(limits.tokens * mixed_width, "mixer outputs");
-    gathered = take(limits.logits_rows * config.hidden, "rows for the head");
+    residual = take(limits.tokens, config.hidden, "residual stream");
+    wide = take(limits.tokens, wide_width, "projections");
+    mixed = take(limits.tokens, mixed_width, "mixer outputs");
+    branch = take(limits.tokens, needs_branch() ? config.hidden : 0, "outputs before their norm");
+    normed = take(limits.tokens, routed_width > 0 ? config.hidden : 0, "inputs of experts");
+    latent = take(limits.tokens, latent_width, "latent inputs of experts");
+    routed = take(limits.tokens, routed_width, "outputs of experts");
+    if (top_k > 0) {
+      const auto choices = static_cast<size_t>(limits.tokens * top_k);
+      routing.expert =
+          ops.arena().allocate<int32_t>(choices, Category::kActivations, "chosen experts");
+      routing.weight =
+          ops.arena().allocate<float>(choices, Category::kActivations, "experts' weights");
+    }
+    gathered = take(limits.logits_rows, config.hidden, "rows for the head");
     step_logits = ops.arena().allocate<float>(static_cast<size_t>(config.vocab),
                                               Category::kActivations, "step logits");
+  }
+
+  /// Whether some part does not add its output to the residual stream at once.
+  bool needs_branch() const {
+    return std::any_of(bound.blocks.begin(), bound.blocks.end(), [](const Block& block) {
+      const auto& part = block.feed_forward;
+      return (block.mixer && block.mixer->out_norm.weight) ||
+             (part && (part->out_norm.weight || (part->mlp && part->mlp->gate) ||
+                       (part->moe && part->moe->router_norm.weight)));
+    });
   }
 
   void plan() {
     OpsPlan parts;
     parts.matrices = {&bound.embedding, &bound.head};
+    const auto add = [&](const Projection& projection) {
+      for (const Linear& part : projection.parts) parts.matrices.push_back(&part);
+    };
     for (const Block& block : bound.blocks) {
-      for (const Linear& part : block.mixer_in.parts) parts.matrices.push_back(&part);
-      for (const Linear& part : block.gate_up.parts) parts.matrices.push_back(&part);
-      parts.matrices.push_back(&block.mixer_out);
-      parts.matrices.push_back(&block.down);
-      if (block.mixer == MixerKind::kAttention) {
-        parts.attention.push_back(block.attention);
-      } else {
-        parts.delta.push_back(block.delta);
+      if (const auto& mixer = block.mixer) {
+        add(mixer->in);
+        add(mixer->out);
+        if (mixer->kind == MixerKind::kAttention) parts.attention.push_back(mixer->attention);
+        if (mixer->kind == MixerKind::kDeltaNet) parts.delta.push_back(mixer->delta);
+        if (mixer->kind == MixerKind::kMamba2) parts.mamba2.push_back(mixer->mamba2);
+      }
+      if (!block.feed_forward) continue;
+      if (const auto& mlp = block.feed_forward->mlp) {
+        add(mlp->up);
+        add(mlp->down);
+      }
+      if (const auto& moe = block.feed_forward->moe) {
+        parts.routers.push_back(moe->router);
+        parts.experts.push_back(moe->experts);
+        add(moe->latent_in);
+        if (moe->latent()) parts.matrices.push_back(&moe->latent_out);
       }
     }
     ops.reserve(limits, parts);
@@ -127,22 +177,84 @@ struct Model::Impl {
   }
 
   void run_blocks() {
-    ops.embed(bound.embedding, 1, residual);
-    for (const Block& block : bound.blocks) run_block(block);
+    ops.embed(bound.embedding, static_cast<float>(config.embedding_scale), residual);
+    for (const Block& block : bound.blocks) {
+      if (block.mixer) run_mixer(*block.mixer);
+      if (block.feed_forward) run_feed_forward(*block.feed_forward);
+    }
   }
 
-  void run_block(const Block& block) {
-    ops.project(residual, &block.input_norm, rows, block.mixer_in, wide);
-    if (block.mixer_bias) ops.add_bias(wide, rows, block.mixer_in.rows(), block.mixer_bias);
-    if (block.mixer == MixerKind::kAttention) {
-      ops.attention(block.attention, block.cache, wide, mixed);
+  void run_mixer(const Mixer& mixer) {
+    ops.project(residual, &mixer.norm, rows, mixer.in, wide);
+    if (mixer.bias) ops.add_bias(wide, rows, mixer.in.rows(), mixer.bias);
+    if (mixer.kind == MixerKind::kAttention) {
+      ops.attention(mixer.attention, mixer.cache, wide, mixed);
+    } else if (mixer.kind == MixerKind::kDeltaNet) {
+      ops.delta_net(mixer.delta, mixer.delta_state, wide, mixed);
     } else {
-      ops.delta_net(block.delta, block.state, wide, mixed);
+      ops.mamba2(mixer.mamba2, mixer.mamba2_state, wide, mixed);
     }
-    ops.project_add(mixed, rows, block.mixer_out, residual);
-    if (block.out_bias) ops.add_bias(residual, rows, config.hidden, block.out_bias);
-    ops.gate_up(residual, &block.mlp_norm, rows, block.gate_up, Activation::kSilu, wide);
-    ops.project_add(wide, rows, block.down, residual);
+    add_output(mixer.out, mixed, mixer.out_norm);
+    if (mixer.out_bias) ops.add_bias(residual, rows, config.hidden, mixer.out_bias);
+  }
+
+  /// residual += norm(W x), or W x without a norm.
+  void add_output(const Projection& w, const void* x, const Norm& norm) {
+    if (!norm.weight) return ops.project_add(x, rows, w.parts.front(), residual);
+    ops.project(x, nullptr, rows, w, branch);
+    ops.add_normed(branch, &norm, rows, config.hidden, 1, residual);
+  }
+
+  /// Both branches read the residual stream before either adds to it.
+  void run_feed_forward(const FeedForward& part) {
+    if (part.moe) run_experts(*part.moe);
+    if (part.mlp) {
+      ops.gate_up(residual, &part.mlp->norm, rows, part.mlp->up, part.mlp->activation, wide);
+    }
+    if (part.out_norm.weight) return add_normed_sum(part);
+    if (part.mlp) add_mlp(*part.mlp);
+    if (!part.moe) return;
+    if (part.moe->latent()) {
+      ops.project_add(routed, rows, part.moe->latent_out, residual);
+    } else {
+      ops.add_normed(routed, nullptr, rows, config.hidden, 1, residual);
+    }
+  }
+
+  /// Leaves the experts' input in `normed` and their output, still latent, in `routed`.
+  void run_experts(const Moe& moe) {
+    ops.rms_norm(residual, moe.norm, rows, config.hidden, normed);
+    const void* seen = normed;
+    if (moe.router_norm.weight) {
+      ops.rms_norm(residual, moe.router_norm, rows, config.hidden, branch);
+      seen = branch;
+    }
+    ops.route(moe.router, seen, rows, config.hidden, routing);
+    if (moe.latent()) ops.project(normed, nullptr, rows, moe.latent_in, latent);
+    ops.experts(moe.experts, routing, moe.latent() ? latent : normed, rows, routed);
+  }
+
+  /// The second half of an MLP, whose first is in `wide`.
+  void add_mlp(const Mlp& mlp) {
+    if (!mlp.gate) return ops.project_add(wide, rows, mlp.down.parts.front(), residual);
+    ops.project(wide, nullptr, rows, mlp.down, branch);
+    ops.add_gated(branch, normed, mlp.gate, rows, config.hidden, residual);
+  }
+
+  /// residual = (residual + norm(sum of the branches)) * scale.
+  void add_normed_sum(const FeedForward& part) {
+    const int64_t width = config.hidden;
+    const void* sum = routed;
+    if (part.mlp) {
+      ops.project(wide, nullptr, rows, part.mlp->down, branch);
+      sum = branch;
+    }
+    if (part.mlp && part.moe) {
+      ops.rms_norm(branch, part.mlp->out_norm, rows, width, normed);
+      ops.add_normed(routed, &part.moe->out_norm, rows, width, 1, normed);
+      sum = normed;
+    }
+    ops.add_normed(sum, &part.out_norm, rows, width, part.scale, residual);
   }
 
   void forward(const Batch& batch) {
@@ -170,8 +282,8 @@ struct Model::Impl {
       }
     }
     ops.gather_rows(residual, wanted, config.hidden, gathered);
-    ops.lm_head(gathered, bound.final_norm, static_cast<int64_t>(wanted.size()), bound.head, 0,
-                out);
+    ops.lm_head(gathered, bound.final_norm, static_cast<int64_t>(wanted.size()), bound.head,
+                static_cast<float>(config.softcap), out);
   }
 
   void generate(int32_t slot, int32_t first, int32_t start, int64_t count,
@@ -192,7 +304,8 @@ struct Model::Impl {
     if (!step) {
       step = ops.record([this] {
         run_blocks();
-        ops.lm_head(residual, bound.final_norm, 1, bound.head, 0, step_logits);
+        ops.lm_head(residual, bound.final_norm, 1, bound.head, static_cast<float>(config.softcap),
+                    step_logits);
         ops.advance_greedy(step_logits, config.vocab);
       });
     }

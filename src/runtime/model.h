@@ -25,6 +25,10 @@ class WeightSource {
   /// Like matrix() for several that share an input: adjacent BF16 ones become one contiguous part.
   virtual Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
                                 int64_t cols) = 0;
+  /// The matrices [rows, cols] of the experts `kept` (source ids, rising), one behind the other.
+  /// `name` is the stacked matrix's canonical name (docs/package.md), whatever the layout on disk.
+  virtual ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                               int64_t cols) = 0;
   /// A small tensor as fp32 on the device, plus `add` to each element. Any float dtype; exact
   /// shape.
   virtual const float* vector(const std::string& name, std::span<const int64_t> shape,

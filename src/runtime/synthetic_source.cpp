@@ -44,6 +44,13 @@ Projection SyntheticSource::projection(std::span<const std::string> names,
   return {{matrix(names.front(), total, cols, Category::kWeights)}};
 }
 
+ExpertLinear SyntheticSource::experts(const std::string& name, std::span<const int64_t> kept,
+                                      int64_t rows, int64_t cols) {
+  const auto count = static_cast<int64_t>(kept.size());
+  const Linear all = matrix(name, count * rows, cols, Category::kWeights);
+  return {count, rows, cols, all.bf16, all.f32, nullptr};
+}
+
 const float* SyntheticSource::vector(const std::string& name, std::span<const int64_t> shape,
                                      float add) {
   std::vector<float> values = host_vector(name, shape);

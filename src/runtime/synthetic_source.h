@@ -18,6 +18,8 @@ class SyntheticSource final : public WeightSource {
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
                         int64_t cols) override;
+  ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                       int64_t cols) override;
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string&) const override { return true; }

@@ -147,18 +147,15 @@ struct Bench {
     int64_t attention = 0, delta = 0;
     for (const BlockConfig& b : config.blocks)
       (b.mixer == MixerKind::kAttention ? attention : delta)++;
-    const int64_t q = config.query_heads * config.head_dim,
-                  v = config.value_heads * config.value_dim;
-    const int64_t mlp = config.blocks[0].mlp_width, all = attention + delta;
-    std::vector<Product> list = {
-        {"qkv", q * (config.gated_attention ? 2 : 1) + 2 * config.kv_heads * config.head_dim,
-         config.hidden, attention},
-        {"attention out", config.hidden, q, attention},
-        {"delta in", 2 * config.key_heads * config.key_dim + 2 * v + 2 * config.value_heads,
-         config.hidden, delta},
-        {"delta out", config.hidden, v, delta},
-        {"gate and up", 2 * mlp, config.hidden, all},
-        {"down", config.hidden, mlp, all}};
+    const AttentionConfig& a = config.blocks.back().attention;
+    const DeltaNetConfig& d = config.blocks.front().delta;
+    const int64_t mlp = config.blocks[0].mlp.width, all = attention + delta;
+    std::vector<Product> list = {{"qkv", a.in_rows(), config.hidden, attention},
+                                 {"attention out", config.hidden, a.queries(), attention},
+                                 {"delta in", d.in_rows(), config.hidden, delta},
+                                 {"delta out", config.hidden, d.values(), delta},
+                                 {"gate and up", 2 * mlp, config.hidden, all},
+                                 {"down", config.hidden, mlp, all}};
     std::erase_if(list, [](const Product& p) { return p.count == 0; });
     return list;
   }
@@ -240,8 +237,8 @@ struct Bench {
                static_cast<double>(tokens);
     for (const BlockConfig& b : config.blocks)
       if (b.mixer == MixerKind::kAttention)
-        total += 2.0 * static_cast<double>(tokens * length) *
-                 static_cast<double>(config.query_heads * config.head_dim);
+        total +=
+            2.0 * static_cast<double>(tokens * length) * static_cast<double>(b.attention.queries());
     return total;
   }
 
@@ -299,10 +296,9 @@ struct Bench {
   double cache_bytes(int64_t length) const {
     double total = 0;
     for (const BlockConfig& b : config.blocks)
-      total +=
-          b.mixer == MixerKind::kAttention
-              ? 4.0 * static_cast<double>(length * config.kv_heads * config.head_dim)
-              : 8.0 * static_cast<double>(config.value_heads * config.key_dim * config.value_dim);
+      total += b.mixer == MixerKind::kAttention
+                   ? 4.0 * static_cast<double>(length * b.attention.keys())
+                   : 8.0 * static_cast<double>(b.delta.values() * b.delta.key_dim);
     return total;
   }
 

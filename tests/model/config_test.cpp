@@ -29,15 +29,15 @@ TEST(ModelConfig, ReadsHybridModels) {
   const ModelConfig config = load("golden/qwen3_5_tied");
   EXPECT_EQ(config.architecture, "qwen3_5");
   EXPECT_EQ(config.prefix, "model.");
-  EXPECT_TRUE(config.tied_embedding && config.zero_centred_norm && config.gated_attention &&
-              config.qk_norm);
+  EXPECT_TRUE(config.tied_embedding && config.zero_centred_norm &&
+              config.blocks[3].attention.gated && config.blocks[3].attention.qk_norm);
   EXPECT_EQ(config.head_name(), config.embedding_name());
-  EXPECT_DOUBLE_EQ(config.partial_rotary, 0.25);
+  EXPECT_EQ(config.blocks[3].attention.rope.rotary, 8);
   ASSERT_EQ(config.blocks.size(), 4u);
   EXPECT_EQ(config.blocks[2].mixer, MixerKind::kDeltaNet);
   EXPECT_EQ(config.blocks[3].mixer, MixerKind::kAttention);
   EXPECT_EQ(config.blocks[3].prefix, "model.layers.3.");
-  EXPECT_EQ(config.value_heads, 4);
+  EXPECT_EQ(config.blocks[2].delta.value_heads, 4);
 }
 
 TEST(ModelConfig, ReadsNestedModels) {
@@ -49,8 +49,8 @@ TEST(ModelConfig, ReadsNestedModels) {
 
 TEST(ModelConfig, ReadsBothRopeLayouts) {
   const ModelConfig newer = load("golden/llama_rope_llama3");
-  EXPECT_DOUBLE_EQ(newer.rope_factor, 4);
-  EXPECT_EQ(newer.rope_original, 64);
+  EXPECT_DOUBLE_EQ(newer.blocks[0].attention.rope.factor, 4);
+  EXPECT_EQ(newer.blocks[0].attention.rope.original, 64);
   Json older = base();
   older["rope_theta"] = 500000.0;
   older["rope_scaling"] = {{"rope_type", "llama3"},
@@ -59,10 +59,11 @@ TEST(ModelConfig, ReadsBothRopeLayouts) {
                            {"high_freq_factor", 4.0},
                            {"original_max_position_embeddings", 8192}};
   const ModelConfig config = parse(older);
-  EXPECT_DOUBLE_EQ(config.rope_theta, 500000);
-  EXPECT_DOUBLE_EQ(config.rope_factor, 8);
-  EXPECT_EQ(config.head_dim, 16);
-  EXPECT_EQ(config.kv_heads, 4);
+  const AttentionConfig& attention = config.blocks[0].attention;
+  EXPECT_DOUBLE_EQ(attention.rope.theta, 500000);
+  EXPECT_DOUBLE_EQ(attention.rope.factor, 8);
+  EXPECT_EQ(attention.head_dim, 16);
+  EXPECT_EQ(attention.kv_heads, 4);
 }
 
 TEST(ModelConfig, DerivesLayerTypesFromTheInterval) {
@@ -83,8 +84,7 @@ struct Refusal {
 
 TEST(ModelConfig, RefusesWhatItCannotRun) {
   const std::vector<Refusal> cases = {
-      {"model_type", "mixtral", "unsupported_model",
-       "supported: qwen3_5, qwen3_5_text, qwen3, llama"},
+      {"model_type", "mixtral", "unsupported_model", "supported: qwen3_5, qwen3_5_text"},
       {"model_type", nullptr, "unsupported_model", "model type"},
       {"hidden_act", "gelu", "unsupported_model", "supported: silu"},
       {"mlp_bias", true, "unsupported_model", "mlp_bias"},
@@ -131,14 +131,15 @@ TEST(ModelConfig, RefusesWhatItCannotRun) {
 
 TEST(ModelOverrides, KeepLayersAndNarrowMlps) {
   const ModelConfig config = load("golden/llama_tied");
-  const ModelConfig pruned = apply_overrides(config, {{0, 3}, {{3, 40}}});
+  const ModelConfig pruned = apply_overrides(config, {{0, 3}, {{3, 40}}, {}});
   ASSERT_EQ(pruned.blocks.size(), 2u);
   EXPECT_EQ(pruned.blocks[1].prefix, "model.layers.3.");
-  EXPECT_EQ(pruned.blocks[0].mlp_width, 96);
-  EXPECT_EQ(pruned.blocks[1].mlp_width, 40);
+  EXPECT_EQ(pruned.blocks[0].mlp.width, 96);
+  EXPECT_EQ(pruned.blocks[1].mlp.width, 40);
   EXPECT_EQ(apply_overrides(config, {}).blocks.size(), 4u);
-  const ModelOverrides bad[] = {{{4}, {}},       {{-1}, {}},     {{1, 1}, {}},    {{2, 1}, {}},
-                                {{0}, {{1, 8}}}, {{}, {{0, 0}}}, {{}, {{0, 97}}}, {{}, {{9, 4}}}};
+  const ModelOverrides bad[] = {{{4}, {}, {}},       {{-1}, {}, {}},      {{1, 1}, {}, {}},
+                                {{2, 1}, {}, {}},    {{0}, {{1, 8}}, {}}, {{}, {{0, 0}}, {}},
+                                {{}, {{0, 97}}, {}}, {{}, {{9, 4}}, {}},  {{}, {}, {{0, {0}}}}};
   for (const ModelOverrides& overrides : bad) {
     try {
       apply_overrides(config, overrides);

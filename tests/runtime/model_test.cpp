@@ -203,7 +203,7 @@ void silence(EditedCheckpoint& edited, const std::string& prefix) {
 TEST(ModelOverridesRun, DroppedLayersEqualSilencedOnes) {
   EditedCheckpoint silenced("qwen3_5_tied"), dropped("qwen3_5_tied");
   silence(silenced, "model.layers.1.");
-  dropped.config() = apply_overrides(dropped.config(), {{0, 2, 3}, {}});
+  dropped.config() = apply_overrides(dropped.config(), {{0, 2, 3}, {}, {}});
   for (auto it = dropped.tensors().begin(); it != dropped.tensors().end();) {
     it = it->first.starts_with("model.layers.1.") ? dropped.tensors().erase(it) : std::next(it);
   }
@@ -216,7 +216,7 @@ TEST(ModelOverridesRun, NarrowMlpsEqualZeroedColumns) {
   constexpr int64_t kWidth = 37;
   const std::string mlp = "model.layers.2.mlp.";
   EditedCheckpoint zeroed("qwen3_5_tied"), narrow("qwen3_5_tied");
-  narrow.config() = apply_overrides(narrow.config(), {{}, {{2, kWidth}}});
+  narrow.config() = apply_overrides(narrow.config(), {{}, {{2, kWidth}}, {}});
   const int64_t hidden = narrow.config().hidden;
   for (const char* part : {"gate_proj.weight", "up_proj.weight"}) {
     Tensor& tensor = narrow.at(mlp + part);

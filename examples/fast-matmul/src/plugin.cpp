@@ -89,9 +89,9 @@ int load(void*, const cb_matrix* source, void** out) {
   }
   matrix->row_bytes = (source->cols * matrix->bits + 7) / 8;
   const std::string name = source->name;
-  const int64_t groups = source->rows * (source->cols / matrix->group);
-  matrix->codes =
-      static_cast<const uint8_t*>(resident(name + ".q", source->rows * matrix->row_bytes));
+  const int64_t rows = source->experts * source->rows;
+  const int64_t groups = rows * (source->cols / matrix->group);
+  matrix->codes = static_cast<const uint8_t*>(resident(name + ".q", rows * matrix->row_bytes));
   matrix->scale = static_cast<const uint16_t*>(resident(name + ".scale", 2 * groups));
   matrix->min = static_cast<const uint16_t*>(resident(name + ".min", 2 * groups));
   if (matrix->codes == nullptr || matrix->scale == nullptr || matrix->min == nullptr)
@@ -205,8 +205,9 @@ int matmul(void* m, const void* x, int64_t tokens, void* y, int64_t y_stride, vo
   return CB_OK;
 }
 
-int dequantize(void* m, int64_t, int64_t row, int64_t rows, void* bf16_out, cb_stream) {
+int dequantize(void* m, int64_t expert, int64_t row, int64_t rows, void* bf16_out, cb_stream) {
   const Matrix& matrix = *static_cast<const Matrix*>(m);
+  row += expert * matrix.rows;
   auto* out = static_cast<uint16_t*>(bf16_out);
 #pragma omp parallel for schedule(static) if (rows > 16)
   for (int64_t r = 0; r < rows; ++r) dequantize_row(matrix, row + r, out + r * matrix.cols);

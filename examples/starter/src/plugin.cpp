@@ -4,7 +4,8 @@
 //   name.q      U8   [rows, ceil(cols * b / 8)]  codes, b bits each, little endian along the row
 //   name.scale  BF16 [rows, cols / g]
 //   name.min    BF16 [rows, cols / g]
-// and means w[r, c] = min[r, c / g] + scale[r, c / g] * code[r, c].
+// (of a layer's experts: one expert's rows behind the other's), and means w[r, c] = min[r, c / g] +
+// scale[r, c / g] * code[r, c].
 //
 // With only load() and dequantize() everything works: the runtime dequantizes panels of rows and
 // multiplies them itself. For faster decoding see examples/fast-matmul.
@@ -87,9 +88,9 @@ int load(void*, const cb_matrix* source, void** out) {
   }
   matrix->row_bytes = (source->cols * matrix->bits + 7) / 8;
   const std::string name = source->name;
-  const int64_t groups = source->rows * (source->cols / matrix->group);
-  matrix->codes =
-      static_cast<const uint8_t*>(resident(name + ".q", source->rows * matrix->row_bytes));
+  const int64_t rows = source->experts * source->rows;
+  const int64_t groups = rows * (source->cols / matrix->group);
+  matrix->codes = static_cast<const uint8_t*>(resident(name + ".q", rows * matrix->row_bytes));
   matrix->scale = static_cast<const uint16_t*>(resident(name + ".scale", 2 * groups));
   matrix->min = static_cast<const uint16_t*>(resident(name + ".min", 2 * groups));
   if (matrix->codes == nullptr || matrix->scale == nullptr || matrix->min == nullptr)
@@ -115,8 +116,9 @@ void dequantize_row(const Matrix& m, int64_t row, uint16_t* out) {
   }
 }
 
-int dequantize(void* m, int64_t, int64_t row, int64_t rows, void* bf16_out, cb_stream) {
+int dequantize(void* m, int64_t expert, int64_t row, int64_t rows, void* bf16_out, cb_stream) {
   const Matrix& matrix = *static_cast<const Matrix*>(m);
+  row += expert * matrix.rows;
   auto* out = static_cast<uint16_t*>(bf16_out);
 #pragma omp parallel for schedule(static) if (rows > 16)
   for (int64_t r = 0; r < rows; ++r) dequantize_row(matrix, row + r, out + r * matrix.cols);
