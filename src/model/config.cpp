@@ -1,7 +1,8 @@
 // config.json -> ModelConfig: finds the family and the text model's keys in the file.
 #include "model/config.h"
 
-#include <array>
+#include <algorithm>
+#include <cctype>
 
 #include "model/reader.h"
 #include "util/error.h"
@@ -25,8 +26,11 @@ std::string with_quoted_infinity(std::string_view json) {
       i += kWord.size() - 1;
       continue;
     }
-    if (quoted && json[i] == '\\' && i + 1 < json.size()) out += json[i++];
-    if (json[i] == '"') quoted = !quoted;
+    if (quoted && json[i] == '\\' && i + 1 < json.size()) {
+      out += json[i++];
+    } else if (json[i] == '"') {
+      quoted = !quoted;
+    }
     out += json[i];
   }
   return out;
@@ -43,11 +47,17 @@ ModelConfig nested(const ConfigReader& root, const std::string& type, bool tied_
   return config;
 }
 
-/// The key under which a wrapper keeps a nemotron_h, or null.
-const char* nemotron_key(const ConfigReader& root) {
+/// The key under which a multimodal wrapper keeps a nemotron_h, or null. The wrappers' own types
+/// begin with the family's name in one spelling or another; the inner type may be left out.
+const char* nemotron_key(const ConfigReader& root, std::string type) {
+  std::erase(type, '_');
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const char* assumed = type.starts_with("nemotronh") ? "nemotron_h" : "";
   for (const char* key : {"text_config", "llm_config"}) {
     const Json* inner = root.find(key);
-    if (inner && inner->is_object() && root.object(key).text_or("model_type", "") == "nemotron_h") {
+    if (inner && inner->is_object() &&
+        root.object(key).text_or("model_type", assumed) == "nemotron_h") {
       return key;
     }
   }
@@ -71,7 +81,7 @@ ModelConfig parse_model_config(std::string_view json, std::string_view source) {
     config = read_gemma(reader, "model.");
   } else if (type == "nemotron_h") {
     config = read_nemotron(reader, "");
-  } else if (const char* key = nemotron_key(reader)) {
+  } else if (const char* key = nemotron_key(reader, type)) {
     return read_nemotron(reader.object(key), "language_model.");
   } else {
     reader.unsupported("model type \"" + printable(type) + "\"", kSupported);

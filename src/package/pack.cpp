@@ -1,9 +1,12 @@
 #include "package/pack.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <map>
 
+#include "package/expert_tensors.h"
 #include "package/manifest.h"
 #include "package/safetensors.h"
 #include "util/error.h"
@@ -17,29 +20,135 @@ namespace {
 constexpr int64_t kLeastElements = 16384;  // smaller matrices cost more in scales than they save
 
 bool is_embedding(std::string_view name) {
-  return name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight");
+  return name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight") ||
+         name.ends_with("backbone.embeddings.weight");
+}
+
+/// The text model's tensors; others (vision, sound, multi-token prediction) are never read.
+bool is_of_text_model(std::string_view name) {
+  for (const std::string_view prefix :
+       {"model.language_model.", "model.layers.", "model.embed_tokens.", "model.norm.", "lm_head.",
+        "backbone.", "language_model.backbone.", "language_model.lm_head."}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
 }
 
 /// The matrices of the model; norms, convolutions, routers and gate projections stay BF16.
 bool is_matrix(const Tensor& tensor) {
   const std::string_view name = tensor.name;
-  if (tensor.dtype != DType::kBF16 || tensor.shape.size() != 2) return false;
-  if (tensor.elements() < kLeastElements || name.ends_with("in_proj_a.weight") ||
-      name.ends_with("in_proj_b.weight")) {
+  if (tensor.dtype != DType::kBF16) return false;
+  if (tensor.shape.size() == 3) return is_stacked_name(name);
+  if (tensor.shape.size() != 2 || tensor.elements() < kLeastElements ||
+      name.ends_with("in_proj_a.weight") || name.ends_with("in_proj_b.weight")) {
     return false;
   }
   return is_embedding(name) || name.ends_with("_proj.weight") ||
          name.ends_with("in_proj_qkv.weight") || name.ends_with("in_proj_z.weight");
 }
 
-RtnChoice choice_for(const Tensor& tensor, const PackChoice& choice) {
+/// A tensor as it is, or a matrix: one tensor, or the experts of a layer one behind the other.
+struct PackItem {
+  std::string name;
+  std::vector<const Tensor*> tensors;
+  bool matrix = false;
+
+  const Tensor& first() const { return *tensors.front(); }
+  int64_t cols() const { return first().shape.back(); }
+  int64_t elements() const {
+    int64_t sum = 0;
+    for (const Tensor* tensor : tensors) sum += tensor->elements();
+    return sum;
+  }
+  int64_t rows() const { return elements() / cols(); }
+};
+
+/// Experts that are stored one by one, gathered under the name of their stacked matrix. A stack
+/// with a gap, or of unlike tensors, is not one: its tensors stay.
+class ExpertStacks {
+ public:
+  /// False when the tensor is no expert's matrix.
+  bool add(const Tensor& tensor) {
+    const auto name = parse_expert_tensor(tensor.name);
+    if (!name || tensor.shape.size() != 2) return false;
+    parts_[name->prefix][name->part][name->expert] = &tensor;
+    return true;
+  }
+
+  void finish(std::vector<PackItem>& items) const {
+    for (const auto& [prefix, parts] : parts_) {
+      const bool gated = parts.contains("gate_proj");
+      for (const std::string word : {gated ? "gate_up_proj" : "up_proj", "down_proj"}) {
+        PackItem item = stacked(prefix + word, parts);
+        if (item.matrix) {
+          items.push_back(std::move(item));
+        } else {
+          for (const Tensor* tensor : item.tensors)
+            items.push_back({tensor->name, {tensor}, false});
+        }
+      }
+    }
+  }
+
+ private:
+  using Parts = std::map<std::string, std::map<int64_t, const Tensor*>>;
+
+  static PackItem stacked(const std::string& name, const Parts& parts) {
+    PackItem item{name, {}, true};
+    std::vector<const std::map<int64_t, const Tensor*>*> columns;
+    for (const std::string& part : expert_parts(name)) {
+      const auto found = parts.find(part);
+      if (found != parts.end()) columns.push_back(&found->second);
+      item.matrix &= found != parts.end();
+    }
+    int64_t experts = 0;
+    for (const auto* column : columns) {
+      experts = std::max(experts, column->empty() ? 0 : column->rbegin()->first + 1);
+    }
+    for (int64_t expert = 0; expert < experts && item.matrix; ++expert) {
+      for (const auto* column : columns) item.matrix &= column->contains(expert);
+    }
+    if (!item.matrix) {
+      for (const auto* column : columns) {
+        for (const auto& [expert, tensor] : *column) item.tensors.push_back(tensor);
+      }
+      return item;
+    }
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      for (const auto* column : columns) item.tensors.push_back(column->at(expert));
+    }
+    for (const Tensor* tensor : item.tensors) {
+      item.matrix &= tensor->dtype == DType::kBF16 && tensor->shape == item.first().shape;
+    }
+    return item;
+  }
+
+  std::map<std::string, Parts> parts_;
+};
+
+/// What goes into a package of this checkpoint.
+std::vector<PackItem> pack_items(const TensorStore& store) {
+  const auto& tensors = store.tensors();
+  const bool filter = std::any_of(tensors.begin(), tensors.end(),
+                                  [](const Tensor& t) { return is_of_text_model(t.name); });
+  std::vector<PackItem> items;
+  ExpertStacks stacks;
+  for (const Tensor& tensor : tensors) {
+    if (filter && !is_of_text_model(tensor.name)) continue;
+    if (!stacks.add(tensor)) items.push_back({tensor.name, {&tensor}, is_matrix(tensor)});
+  }
+  stacks.finish(items);
+  return items;
+}
+
+RtnChoice choice_for(const PackItem& item, const PackChoice& choice) {
   RtnChoice own = choice.weights;
-  if (choice.embedding_bits != 0 && is_embedding(tensor.name)) own.bits = choice.embedding_bits;
+  if (choice.embedding_bits != 0 && is_embedding(item.name)) own.bits = choice.embedding_bits;
   return own;
 }
 
-bool fits(const Tensor& tensor, const RtnChoice& choice) {
-  return choice.group > 0 && tensor.shape[1] % choice.group == 0;
+bool fits(const PackItem& item, const RtnChoice& choice) {
+  return item.matrix && choice.group > 0 && item.cols() % choice.group == 0;
 }
 
 std::string format_name(const RtnChoice& choice) {
@@ -55,16 +164,20 @@ class Writer {
   }
   void keep(const Tensor& tensor) { tensors_.push_back(tensor); }
 
-  void add_rtn(const Tensor& tensor, const RtnChoice& choice) {
-    const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
+  void add_rtn(const PackItem& item, const RtnChoice& choice) {
+    const int64_t rows = item.rows(), cols = item.cols();
     std::vector<uint16_t> weights(static_cast<size_t>(rows * cols));
-    std::memcpy(weights.data(), tensor.bytes.data(), tensor.bytes.size());
+    auto* to = reinterpret_cast<char*>(weights.data());
+    for (const Tensor* tensor : item.tensors) {
+      std::memcpy(to, tensor->bytes.data(), tensor->bytes.size());
+      to += tensor->bytes.size();
+    }
     RtnMatrix matrix = quantise_rtn(weights, rows, cols, choice);
     const std::vector<int64_t> groups = {rows, cols / choice.group};
-    add(tensor.name + ".q", DType::kU8, {rows, rtn_row_bytes(cols, choice.bits)},
+    add(item.name + ".q", DType::kU8, {rows, rtn_row_bytes(cols, choice.bits)},
         std::move(matrix.codes));
-    add(tensor.name + ".scale", DType::kBF16, groups, std::move(matrix.scale));
-    add(tensor.name + ".min", DType::kBF16, groups, std::move(matrix.min));
+    add(item.name + ".scale", DType::kBF16, groups, std::move(matrix.scale));
+    add(item.name + ".min", DType::kBF16, groups, std::move(matrix.min));
   }
 
   void write(const std::string& path) const { write_safetensors(path, tensors_); }
@@ -102,13 +215,14 @@ std::string PackChoice::text() const {
 int64_t packed_bytes(const std::string& checkpoint, const PackChoice& choice) {
   const TensorStore store = TensorStore::open_checkpoint(checkpoint);
   auto sum = static_cast<int64_t>(plugin_source(choice.plugin).size());
-  for (const Tensor& tensor : store.tensors()) {
-    const RtnChoice own = choice_for(tensor, choice);
-    const bool quantised = is_matrix(tensor) && fits(tensor, own);
-    sum += quantised ? rtn_bytes(tensor.shape[0], tensor.shape[1], own)
-                     : static_cast<int64_t>(tensor.bytes.size());
+  for (const PackItem& item : pack_items(store)) {
+    const RtnChoice own = choice_for(item, choice);
+    const bool quantised = fits(item, own);
+    sum += quantised ? rtn_bytes(item.rows(), item.cols(), own)
+                     : item.elements() * static_cast<int64_t>(dtype_bits(item.first().dtype)) / 8;
     // The header's entries and the manifest's line.
-    sum += static_cast<int64_t>(tensor.name.size() + 80) * (quantised ? 4 : 1);
+    const auto entry = static_cast<int64_t>(item.name.size() + 80);
+    sum += entry * (quantised ? 4 : static_cast<int64_t>(item.tensors.size()));
   }
   return sum;
 }
@@ -120,17 +234,17 @@ PackReport pack_checkpoint(const std::string& checkpoint, const std::string& tas
   Writer writer;
   PackReport report;
   Json formats = Json::object(), matrices = Json::object();
-  for (const Tensor& tensor : store.tensors()) {
-    const RtnChoice own = choice_for(tensor, choice);
-    if (!is_matrix(tensor) || !fits(tensor, own)) {
-      if (is_matrix(tensor)) report.skipped.push_back(tensor.name);
-      writer.keep(tensor);
-      ++report.kept;
+  for (const PackItem& item : pack_items(store)) {
+    const RtnChoice own = choice_for(item, choice);
+    if (!fits(item, own)) {
+      if (item.matrix) report.skipped.push_back(item.name);
+      for (const Tensor* tensor : item.tensors) writer.keep(*tensor);
+      report.kept += static_cast<int64_t>(item.tensors.size());
       continue;
     }
-    writer.add_rtn(tensor, own);
+    writer.add_rtn(item, own);
     formats[format_name(own)] = {{"bits", own.bits}, {"group", own.group}};
-    matrices[tensor.name] = format_name(own);
+    matrices[item.name] = format_name(own);
     ++report.quantised;
   }
   Json manifest = {{"format", 1}};

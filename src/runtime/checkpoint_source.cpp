@@ -143,6 +143,11 @@ ExpertLinear CheckpointSource::experts(const std::string& name, std::span<const 
     tensors.push_back(&require(name, shape));
   } else {
     const std::vector<std::string> parts = expert_parts(name);
+    const std::string first = expert_tensor(name, kept.front(), parts.front());
+    if (!store_.find(first)) {
+      throw UsageError("missing_tensor",
+                       "the checkpoint has no tensor " + name + " and no " + first);
+    }
     const int64_t shape[] = {rows / static_cast<int64_t>(parts.size()), cols};
     for (const int64_t expert : kept) {
       for (const std::string& part : parts) {

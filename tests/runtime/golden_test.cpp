@@ -14,9 +14,11 @@ constexpr double kPackedTolerance = 1e-6;       // both by the same product rout
 constexpr double kPackedShortTolerance = 2e-5;  // alone by the GEMV, packed by the GEMM
 constexpr size_t kGemvRows = 16;                // runtime/cpu/linear.h
 
-const char* const kFolders[] = {"qwen3_5_tied",      "qwen3_5_untied",     "qwen3_5_shapes",
-                                "qwen3_5_wide",      "qwen3_5_multimodal", "llama_tied",
-                                "llama_untied_bias", "llama_rope_llama3",  "qwen3_dense"};
+const char* const kFolders[] = {
+    "qwen3_5_tied",       "qwen3_5_untied", "qwen3_5_shapes",         "qwen3_5_wide",
+    "qwen3_5_multimodal", "llama_tied",     "llama_untied_bias",      "llama_rope_llama3",
+    "qwen3_dense",        "qwen3_5_moe",    "qwen3_5_moe_multimodal", "gemma4_moe",
+    "gemma4_multimodal",  "nemotron_h",     "nemotron_h_multimodal"};
 
 std::vector<int32_t> ints(const Tensor& tensor) {
   std::vector<int32_t> out(static_cast<size_t>(tensor.elements()));
@@ -191,7 +193,11 @@ TEST_P(Golden, NeighboursDoNotMatter) {
   }
   std::printf("%s: packed against alone %.2e, short sequences %.2e\n", GetParam(), worst_long,
               worst_short);
-  EXPECT_LT(worst_long, kPackedTolerance);
+  // How many rows an expert serves depends on the batch, so its product may be of either routine.
+  const auto& blocks = model().config().blocks;
+  const bool routed = std::any_of(blocks.begin(), blocks.end(),
+                                  [](const BlockConfig& block) { return block.moe.experts > 0; });
+  EXPECT_LT(worst_long, routed ? kPackedShortTolerance : kPackedTolerance);
   EXPECT_LT(worst_short, kPackedShortTolerance);
 }
 

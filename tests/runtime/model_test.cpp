@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <list>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,10 +72,12 @@ class EditedCheckpoint {
 };
 
 TEST(ModelWeights, EveryTensorIsRequired) {
-  for (const char* folder : {"qwen3_5_untied", "llama_untied_bias", "qwen3_dense"}) {
+  for (const char* folder : {"qwen3_5_untied", "llama_untied_bias", "qwen3_dense", "qwen3_5_moe",
+                             "gemma4_moe", "nemotron_h", "nemotron_h_multimodal"}) {
     EditedCheckpoint whole(folder);
+    const bool layers_differ = std::string_view(folder).starts_with("nemotron");
     for (const auto& [name, tensor] : whole.tensors()) {
-      if (name.find("layers.1") == std::string::npos &&
+      if (!layers_differ && name.find("layers.1") == std::string::npos &&
           name.find("layers.3") == std::string::npos && name.find("layers") != std::string::npos) {
         continue;  // two layers of each kind are enough
       }
@@ -111,11 +114,14 @@ TEST(ModelWeights, ShapesAndTypesMustFit) {
 }
 
 TEST(ModelWeights, NanStaysNanAndInBounds) {
-  for (const char* folder : {"qwen3_5_tied", "llama_tied"}) {
+  for (const char* folder :
+       {"qwen3_5_tied", "llama_tied", "qwen3_5_moe", "gemma4_moe", "nemotron_h"}) {
     EditedCheckpoint edited(folder);
     for (auto& [name, tensor] : edited.tensors()) {
       std::string bytes;
-      while (bytes.size() < tensor.bytes.size()) bytes += "\xc0\x7f";
+      const std::string nan(tensor.dtype == DType::kF32 ? std::string("\0\0\xc0\x7f", 4)
+                                                        : std::string("\xc0\x7f"));
+      while (bytes.size() < tensor.bytes.size()) bytes += nan;
       tensor.bytes = edited.keep(bytes);
     }
     Model& model = edited.bind();
@@ -241,19 +247,125 @@ TEST(ModelOverridesRun, NarrowMlpsEqualZeroedColumns) {
   }
 }
 
+TEST(ModelOverridesRun, DroppedBlocksOfOneEqualSilencedOnes) {
+  // The last block of each kind: Mamba 2 (2), attention (3), experts (4), MLP (5) of MEM*E-.
+  for (const int64_t layer : {2, 3, 4, 5}) {
+    EditedCheckpoint silenced("nemotron_h"), dropped("nemotron_h");
+    const std::string prefix = "backbone.layers." + std::to_string(layer) + ".";
+    for (auto& [name, tensor] : silenced.tensors()) {
+      const bool out = name.ends_with("out_proj.weight") || name.ends_with("o_proj.weight") ||
+                       name.ends_with("down_proj.weight");
+      if (name.starts_with(prefix) && out) {
+        tensor.bytes = silenced.keep(std::string(tensor.bytes.size(), '\0'));
+      }
+    }
+    std::vector<int64_t> kept;
+    for (int64_t i = 0; i < 6; ++i) {
+      if (i != layer) kept.push_back(i);
+    }
+    dropped.config() = apply_overrides(dropped.config(), {kept, {}, {}});
+    const std::vector<Piece> pieces = {{0, 0, {5, 6, 7, 8, 9, 10, 11}}};
+    EXPECT_LT(
+        relative_error(run_packed(dropped.bind(), pieces), run_packed(silenced.bind(), pieces)),
+        1e-6)
+        << layer;
+  }
+}
+
+/// The rows of `experts` out of a tensor whose first dimension counts experts.
+void gather(EditedCheckpoint& edited, Tensor& tensor, const std::vector<int64_t>& experts) {
+  const size_t size = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
+  std::string bytes;
+  for (const int64_t expert : experts) {
+    bytes += tensor.bytes.substr(static_cast<size_t>(expert) * size, size);
+  }
+  tensor.shape[0] = static_cast<int64_t>(experts.size());
+  tensor.bytes = edited.keep(bytes);
+}
+
+TEST(ModelOverridesRun, PrunedExpertsEqualAModelWithoutThem) {
+  // The package keeps the router whole and stores only the kept experts; the other model is as if
+  // the source had only these. Stacked and one by one, with bias, scales and shared experts.
+  struct Case {
+    const char* folder;
+    int64_t layer;
+    std::vector<int64_t> kept;
+    std::vector<std::string> per_expert;  ///< small tensors with a row per expert
+  };
+  const Case cases[] = {
+      {"qwen3_5_moe", 1, {0, 2, 5}, {"mlp.gate.weight"}},
+      {"gemma4_moe", 2, {1, 3, 4}, {"router.proj.weight", "router.per_expert_scale"}},
+      {"nemotron_h", 1, {1, 3, 4, 7}, {"mixer.gate.weight", "mixer.gate.e_score_correction_bias"}},
+      {"nemotron_h_multimodal",
+       2,
+       {0, 1, 2, 3, 4, 5, 6, 7},
+       {"mixer.gate.weight", "mixer.gate.e_score_correction_bias"}}};
+  for (const Case& each : cases) {
+    EditedCheckpoint pruned(each.folder), smaller(each.folder), whole(each.folder);
+    pruned.config() = apply_overrides(pruned.config(), {{}, {}, {{each.layer, each.kept}}});
+    BlockConfig& block = smaller.config().blocks[static_cast<size_t>(each.layer)];
+    const std::string prefix = block.prefix;
+    block.moe.experts = static_cast<int64_t>(each.kept.size());
+    block.moe.kept.clear();
+    for (int64_t i = 0; i < block.moe.experts; ++i) block.moe.kept.push_back(i);
+    for (const std::string& name : {block.moe.in_name(), block.moe.down_name()}) {
+      if (pruned.tensors().contains(name)) {
+        gather(pruned, pruned.at(name), each.kept);
+        gather(smaller, smaller.at(name), each.kept);
+        continue;
+      }
+      const std::string stem = name.substr(0, name.rfind('.') + 1);
+      const std::string word = name.substr(name.rfind('.')) + ".weight";
+      for (size_t i = 0; i < each.kept.size(); ++i) {
+        smaller.at(stem + std::to_string(i) + word) =
+            whole.at(stem + std::to_string(each.kept[i]) + word);
+        smaller.at(stem + std::to_string(i) + word).name = stem + std::to_string(i) + word;
+      }
+    }
+    for (const std::string& name : each.per_expert) {
+      gather(smaller, smaller.at(prefix + name), each.kept);
+    }
+    std::vector<int32_t> ids(40);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 7 % 60);
+    const auto logits = run_packed(pruned.bind(), {{0, 0, ids}});
+    EXPECT_EQ(logits, run_packed(smaller.bind(), {{0, 0, ids}})) << each.folder;
+    const double change = relative_error(logits, run_packed(whole.bind(), {{0, 0, ids}}));
+    EXPECT_EQ(change > 1e-4, each.kept.size() < 8) << each.folder;
+  }
+}
+
+TEST(ModelOverridesRun, StackedExpertsMustBeTheKeptOnes) {
+  EditedCheckpoint pruned("qwen3_5_moe");
+  pruned.config() = apply_overrides(pruned.config(), {{}, {}, {{1, {0, 2, 5}}}});
+  EXPECT_EQ(pruned.refusal(), "shape");
+  EXPECT_THAT(pruned.message(), ::testing::HasSubstr("layers.1.mlp.experts.gate_up_proj"));
+}
+
+TEST(ModelWeights, ExpertsOfOneStackHaveOneType) {
+  EditedCheckpoint edited("nemotron_h");
+  Tensor& tensor = edited.at("backbone.layers.1.mixer.experts.3.up_proj.weight");
+  const std::vector<float> values = tensor_floats(tensor);
+  tensor.bytes = edited.keep(
+      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  tensor.dtype = DType::kF32;
+  EXPECT_EQ(edited.refusal(), "dtype");
+}
+
 TEST(ModelArena, WeightsAreCountedAndFrozen) {
-  Fixture fixture(golden("qwen3_5_tied"), kCapacity);
-  int64_t bytes = 0;
-  for (const MatrixShape& matrix : model_matrices(fixture.config))
-    bytes += matrix.rows * matrix.cols * 2;
-  const ArenaReport& report = fixture.ops->arena().report();
-  EXPECT_EQ(report.live[static_cast<size_t>(Category::kWeights)] +
-                report.live[static_cast<size_t>(Category::kEmbedding)],
-            bytes);
-  fixture.ops->arena().freeze();
-  run_packed(*fixture.model, {{0, 0, std::vector<int32_t>(40, 3)}});
-  fixture.model->generate(0, 1, 40, 3, [](int32_t) { return true; });
-  EXPECT_THROW(fixture.ops->arena().allocate(1, Category::kWeights, "late"), std::logic_error);
+  for (const char* folder : {"qwen3_5_tied", "qwen3_5_moe", "gemma4_moe", "nemotron_h"}) {
+    Fixture fixture(golden(folder), kCapacity);
+    int64_t bytes = 0;
+    for (const MatrixShape& matrix : model_matrices(fixture.config)) bytes += matrix.elements() * 2;
+    const ArenaReport& report = fixture.ops->arena().report();
+    EXPECT_EQ(report.live[static_cast<size_t>(Category::kWeights)] +
+                  report.live[static_cast<size_t>(Category::kEmbedding)],
+              bytes)
+        << folder;
+    fixture.ops->arena().freeze();
+    run_packed(*fixture.model, {{0, 0, std::vector<int32_t>(40, 3)}});
+    fixture.model->generate(0, 1, 40, 3, [](int32_t) { return true; });
+    EXPECT_THROW(fixture.ops->arena().allocate(1, Category::kWeights, "late"), std::logic_error);
+  }
 }
 
 TEST(Arena, CountsLiveAndPeak) {
@@ -278,6 +390,30 @@ TEST(Arena, CountsLiveAndPeak) {
     }
   }
   EXPECT_EQ(arena.report().live_total(), 500);
+}
+
+TEST(Bench, RunsEveryFamily) {
+  for (const char* folder : {"qwen3_5_moe", "gemma4_moe", "nemotron_h"}) {
+    auto ops = make_cpu_ops();
+    const auto config =
+        parse_model_config(read_file(golden(folder) + "/config.json"), "config.json");
+    SyntheticSource weights(*ops);
+    const auto ceilings = make_cpu_ceilings();
+    const BenchOptions options{
+        .tokens = 40, .sequence = 20, .decode = 3, .context = 5, .repetitions = 1};
+    const BenchReport report = bench_model(*ops, config, weights, *ceilings, options);
+    // Of a routed layer's weights a token reads and multiplies by the chosen experts'.
+    double active = 0, all = 0;
+    for (const MatrixShape& matrix : model_matrices(config)) {
+      if (matrix.name == config.embedding_name() || matrix.name == config.head_name()) continue;
+      active += static_cast<double>(matrix.active * matrix.rows * matrix.cols);
+      all += static_cast<double>(matrix.elements());
+    }
+    EXPECT_LT(active, 0.9 * all);
+    EXPECT_DOUBLE_EQ(report.forward_flops, 2.0 * 40 * active) << folder;
+    EXPECT_DOUBLE_EQ(report.step_bytes[static_cast<size_t>(Category::kWeights)], 2 * active);
+    EXPECT_GT(report.decode.median(), 0);
+  }
 }
 
 TEST(Bench, ReportsEveryFigure) {
