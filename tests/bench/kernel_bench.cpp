@@ -60,6 +60,11 @@ class SyntheticSource : public WeightSource {
     for (const int64_t n : rows) total += n;
     return {{matrix(names[0], total, cols, Category::kWeights)}};
   }
+  ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                       int64_t cols) override {
+    const auto count = static_cast<int64_t>(kept.size());
+    return {count, rows, cols, matrix(name, count * rows, cols, Category::kWeights).bf16};
+  }
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override {
     int64_t n = 1;
     for (const int64_t d : shape) n *= d;

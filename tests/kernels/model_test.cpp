@@ -230,6 +230,10 @@ class PluginSource : public WeightSource {
       p.parts.push_back(matrix(names[i], rows[i], cols, Category::kWeights));
     return p;
   }
+  ExpertLinear experts(const std::string& name, std::span<const int64_t> kept, int64_t rows,
+                       int64_t cols) override {
+    return inner_.experts(name, kept, rows, cols);
+  }
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override {
     return inner_.vector(name, shape, add);
   }
