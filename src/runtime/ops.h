@@ -175,7 +175,7 @@ struct Mamba2Spec {
   int64_t head_dim = 0;
   int64_t groups = 1;
   int64_t state = 0;  ///< columns of B and C per group
-  int64_t conv = 4;
+  int64_t conv = 4;   ///< at most 16, as in DeltaNetSpec
   float dt_min = 0;
   float dt_max = 0;                    ///< infinity = none
   const float* conv_weight = nullptr;  ///< [conv_rows(), conv] fp32

@@ -136,6 +136,58 @@ TEST_P(CpuKernels, Matmul) {
   }
 }
 
+TEST_P(CpuKernels, Convolution) {
+  for (const int64_t taps : {1, 3, 4}) {
+    for (const int64_t n : {9, 19, 64}) {
+      const auto rows = random_floats(static_cast<size_t>(taps * n), 1);
+      const auto weight = random_floats(static_cast<size_t>(taps * n), 2);
+      const auto bias = random_floats(static_cast<size_t>(n), 3);
+      std::vector<const float*> inputs;
+      for (int64_t j = 0; j < taps; ++j) inputs.push_back(rows.data() + j * n);
+      for (const float* added : {static_cast<const float*>(nullptr), bias.data()}) {
+        Doubles expected;
+        for (int64_t c = 0; c < n; ++c) {
+          double sum = added ? added[c] : 0;
+          for (int64_t j = 0; j < taps; ++j) {
+            sum += double{weight[static_cast<size_t>(c * taps + j)]} *
+                   rows[static_cast<size_t>(j * n + c)];
+          }
+          expected.push_back(sum * sigmoid(sum));
+        }
+        std::vector<float> out(static_cast<size_t>(n), NAN);
+        k().conv_silu(inputs.data(), weight.data(), added, taps, n, out.data());
+        EXPECT_LT(error_of(out, expected), 1e-6) << taps << " taps, " << n << " columns";
+      }
+    }
+  }
+}
+
+TEST_P(CpuKernels, StateSpaceStep) {
+  for (const int64_t width : {1, 4, 7}) {
+    for (const int64_t n : {1, 16, 37}) {
+      const auto before = random_floats(static_cast<size_t>(width * n), 1);
+      const auto x = random_floats(static_cast<size_t>(width), 2);
+      const auto b = random_floats(static_cast<size_t>(n), 3);
+      const auto c = random_floats(static_cast<size_t>(n), 4);
+      Doubles after, y;
+      for (int64_t d = 0; d < width; ++d) {
+        y.push_back(0);
+        for (int64_t i = 0; i < n; ++i) {
+          const auto at = static_cast<size_t>(i);
+          after.push_back(0.7f * double{before[static_cast<size_t>(d * n + i)]} +
+                          double{x[static_cast<size_t>(d)]} * b[at]);
+          y.back() += after.back() * c[at];
+        }
+      }
+      auto state = before;
+      std::vector<float> out(static_cast<size_t>(width), NAN);
+      k().ssm_step(state.data(), width, n, 0.7f, x.data(), b.data(), c.data(), out.data());
+      EXPECT_LT(error_of(state, after), 1e-6) << width << " x " << n;
+      EXPECT_LT(error_of(out, y), 2e-6) << width << " x " << n;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sets, CpuKernels,
                          ::testing::Range(size_t{0}, cpu::runnable_kernels().size()),
                          [](const auto& test) {

@@ -298,10 +298,14 @@ void route(const RouterSpec& spec, const ExpertsScratch& scratch, const float* x
   parallel_ranges(rows, 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* scores = scratch.scores + row * spec.experts;
-      const int64_t kept = row * spec.kept_groups;
+      BestList groups{nullptr, nullptr, spec.kept_groups};
+      if (spec.kept_groups < spec.groups) {
+        groups.index = scratch.kept + row * spec.kept_groups;
+        groups.key = scratch.worth + row * spec.kept_groups;
+      }
       scores_of(spec, scores);
-      choose(spec, scores, {scratch.kept + kept, scratch.worth + kept, spec.kept_groups},
-             routing.expert + row * spec.top_k, routing.weight + row * spec.top_k);
+      choose(spec, scores, groups, routing.expert + row * spec.top_k,
+             routing.weight + row * spec.top_k);
     }
   });
 }
