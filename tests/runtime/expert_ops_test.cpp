@@ -157,6 +157,9 @@ TEST(CpuRouter, TiesTakeTheLowestIndex) {
   // Of four equal groups the first two stay.
   const RouterSpec grouped{.top_k = 3, .groups = 4, .kept_groups = 2};
   EXPECT_THAT(route_logits(grouped, {1, 2, 2, 1, 1, 2, 2, 1}).expert, ElementsAre(1, 2, 0));
+  // Equal experts of a worse group come first if their index does.
+  const RouterSpec two{.top_k = 3, .groups = 3, .kept_groups = 2};
+  EXPECT_THAT(route_logits(two, {1, 1, 1, 2, 0, 0}).expert, ElementsAre(3, 0, 1));
 }
 
 TEST(CpuRouter, NanComesLast) {
