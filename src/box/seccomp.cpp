@@ -100,13 +100,14 @@ Fd seccomp_filter() {
                                    CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
   for (uint64_t flag = 1; flag != 0 && flag <= kNamespaces; flag <<= 1) {
     if ((kNamespaces & flag) == 0) continue;
-    check(::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-                             SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
+    const scmp_arg_cmp has_flag{0, SCMP_CMP_MASKED_EQ, flag, flag};
+    check(::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, has_flag),
           "clone");
   }
   for (const int family : {AF_PACKET, AF_VSOCK, AF_ALG}) {
+    const scmp_arg_cmp of_family{0, SCMP_CMP_EQ, static_cast<scmp_datum_t>(family), 0};
     check(::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                             SCMP_A0(SCMP_CMP_EQ, static_cast<uint64_t>(family))),
+                             of_family),
           "socket");
   }
   Fd file(::memfd_create("seccomp", MFD_CLOEXEC));
