@@ -1,24 +1,24 @@
 // Grouped product of many pairs on tensor cores: a block multiplies up to 128 pairs of one expert,
-// gathered from rows of x wherever they lie, by 128 of its weight rows (64 gate and 64 up rows when
-// gated, so that the activation happens in registers) and puts the results down by pair.
+// gathered from rows of x wherever they lie, by 256 of its weight rows (128 gate and 128 up rows
+// when gated, so that the activation happens in registers) and puts the results down by pair.
 //
-// Operands travel through a ring of kStages slabs of 64 columns. A row's sum runs over the columns
-// in ascending order whatever tile it is in, so that it does not depend on how other rows were
-// routed. Assumes k % 8 == 0, n % 8 == 0 and 16-byte aligned rows.
+// Two warpgroups take 64 pairs each; one whose pairs are missing does not multiply. Operands travel
+// through a ring of kStages slabs of 64 columns: while slab s is multiplied, s + 1 arrives and s +
+// 2 is requested in place of s - 2, which both warpgroups have finished. A row's sum runs over the
+// columns in ascending order whatever tile it is in, so that it does not depend on how other rows
+// were routed.
+// Assumes k % 8 == 0, n % 8 == 0 and 16-byte aligned rows.
 #include "activation.cuh"
 #include "experts.h"
-#include "mma.cuh"
+#include "wgmma.cuh"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kM = kExpertTile, kN = 128, kSlab = 64, kStages = 3, kThreads = 256;
-constexpr int kStride = kSlab + 8, kPerThread = kM * (kSlab / 8) / kThreads;
-static_assert(kM == kN);
-
-struct Stage {
-  bf16 x[kM * kStride], w[kN * kStride];
-};
+constexpr int kM = kExpertTile, kHalf = 128, kSlab = 64, kStages = 4, kThreads = 256;
+constexpr int kTileBytes = 128 * kSlab * 2, kStageBytes = 3 * kTileBytes;
+constexpr int kRowsPer = 128 * (kSlab / 8) / kThreads;  // rows of a tile that a thread fetches from
+static_assert(kM == 128);
 
 struct Problem {
   const bf16* x;
@@ -28,132 +28,178 @@ struct Problem {
   int share, n, k, first_expert, first_tile;
 };
 
-template <ExpertOutput kOutput>
-__device__ __forceinline__ float combine(float gate, float up) {
-  constexpr Activation kActivation = kOutput == ExpertOutput::kSilu   ? Activation::kSilu
-                                     : kOutput == ExpertOutput::kGelu ? Activation::kGeluTanh
-                                                                      : Activation::kRelu2;
-  return activate<kActivation>(gate, up);
-}
-
-/// What a thread carries into shared memory: 16 bytes of 4 rows of each operand.
+/// What a thread carries into shared memory: 16 bytes of kRowsPer rows of x and of both halves of
+/// w.
 template <bool kGated>
 struct Loader {
   const bf16* x;
   const bf16* w;
-  uint32_t x_offset[kPerThread], w_offset[kPerThread];
-  uint32_t valid = 0;  // bit i: row i of x; bit 8 + i: of w
-  int k, row, col;
+  uint32_t x_offset[kRowsPer], w_offset[2][kRowsPer], place[kRowsPer];
+  uint32_t valid = 0;  // bit i: row i of x; bits 8 + i and 16 + i: of w's halves
+  int k, col;
 
   __device__ Loader(const Problem& p, const int32_t* pair, int expert, int n0) : x(p.x), k(p.k) {
     w = p.w + static_cast<size_t>(expert - p.first_expert) * (kGated ? 2 : 1) * p.n * p.k;
-    row = threadIdx.x / 8, col = threadIdx.x % 8 * 8;
+    const int row0 = threadIdx.x / 8, chunk = threadIdx.x % 8;
+    col = chunk * 8;
 #pragma unroll
-    for (int i = 0; i < kPerThread; i++) {
-      const int r = row + i * 32, own = kGated ? n0 + r % 64 : n0 + r, mine = pair[r];
+    for (int i = 0; i < kRowsPer; i++) {
+      const int row = row0 + i * (kThreads / 8), mine = pair[row];
+      place[i] = swizzled(row, chunk);
       x_offset[i] = static_cast<uint32_t>(max(mine, 0) / p.share) * p.k + col;
-      const bool inside = own < p.n;
-      w_offset[i] =
-          static_cast<uint32_t>((inside ? own : 0) + (kGated && r >= 64 ? p.n : 0)) * p.k + col;
-      valid |= (mine >= 0 ? 1u : 0u) << i | (inside ? 1u : 0u) << (8 + i);
+      valid |= (mine >= 0 ? 1u : 0u) << i;
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int own = n0 + row + (kGated ? 0 : half * kHalf);
+        const bool inside = own < p.n;
+        w_offset[half][i] =
+            static_cast<uint32_t>((inside ? own : 0) + (kGated ? half * p.n : 0)) * p.k + col;
+        valid |= (inside ? 1u : 0u) << (8 + 8 * half + i);
+      }
     }
   }
-  __device__ __forceinline__ void request(Stage& to, int slab) const {
+  __device__ __forceinline__ void request(uint32_t stage, int slab) const {
     const int from = slab * kSlab;
     const bool inside = from + col < k;
     const int at = inside ? from : 0;
 #pragma unroll
-    for (int i = 0; i < kPerThread; i++) {
-      const int place = (row + i * 32) * kStride + col;
-      copy_async(shared_address(to.x + place), x + x_offset[i] + at, inside && (valid >> i & 1));
-      copy_async(shared_address(to.w + place), w + w_offset[i] + at,
-                 inside && (valid >> (8 + i) & 1));
+    for (int i = 0; i < kRowsPer; i++) {
+      copy_async(stage + place[i], x + x_offset[i] + at, inside && (valid >> i & 1));
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        copy_async(stage + (1 + half) * kTileBytes + place[i], w + w_offset[half][i] + at,
+                   inside && (valid >> (8 + 8 * half + i) & 1));
     }
   }
 };
 
+/// Four lanes with 4 pairs of columns each, of 4 blocks of 8 columns: afterwards lane q % 4 has all
+/// of block q.
+__device__ __forceinline__ uint4 gather_block(uint32_t (&v)[4]) {
+  const int lane = threadIdx.x;
+  const auto exchange = [&](uint32_t& a, uint32_t& b, int mask) {
+    const bool upper = lane & mask;
+    const uint32_t got = __shfl_xor_sync(~0u, upper ? a : b, mask);
+    (upper ? a : b) = got;
+  };
+  exchange(v[0], v[1], 1);
+  exchange(v[2], v[3], 1);
+  exchange(v[0], v[2], 2);
+  exchange(v[1], v[3], 2);
+  return {v[0], v[1], v[2], v[3]};
+}
+
 template <ExpertOutput kOutput>
-__global__ void __launch_bounds__(kThreads, 2) grouped_kernel(const __grid_constant__ Problem p) {
+__device__ __forceinline__ float finish(float first, float second) {
+  if constexpr (kOutput == ExpertOutput::kSilu) {
+    return activate<Activation::kSilu>(first, second);
+  } else if constexpr (kOutput == ExpertOutput::kGelu) {
+    return activate<Activation::kGeluTanh>(first, second);
+  } else if constexpr (kOutput == ExpertOutput::kRelu2) {
+    return activate<Activation::kRelu2>(0, first);
+  } else {
+    return first;
+  }
+}
+
+/// Puts 64 pairs x 128 columns from `n0` on down.
+template <ExpertOutput kOutput>
+__device__ __forceinline__ void store(const Problem& p, const int32_t* pair, int rows, int n0,
+                                      const float (&first)[64], const float (&second)[64]) {
+  const int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = row0 + half * 8;
+    bf16* y = p.y + static_cast<size_t>(row < rows ? pair[row] : 0) * p.n;
+#pragma unroll
+    for (int b = 0; b < 16; b += 4) {
+      uint32_t v[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int at = (b + j) * 4 + half * 2;
+        v[j] = pack(finish<kOutput>(first[at], second[at]),
+                    finish<kOutput>(first[at + 1], second[at + 1]));
+      }
+      const uint4 block = gather_block(v);
+      const int col = n0 + (b + lane % 4) * 8;
+      if (row < rows && col < p.n) *reinterpret_cast<uint4*>(y + col) = block;
+    }
+  }
+}
+
+template <ExpertOutput kOutput>
+__global__ void __launch_bounds__(kThreads, 1) grouped_kernel(const __grid_constant__ Problem p) {
   constexpr bool kGated = kIsGated<kOutput>;
-  extern __shared__ __align__(16) unsigned char raw[];
-  auto* stages = reinterpret_cast<Stage*>(raw);
+  extern __shared__ unsigned char raw[];
   __shared__ int32_t pair[kM];
   pdl_begin();
   const int tile = p.first_tile + blockIdx.y;
   if (tile >= p.order.tile_first[p.order.experts]) return;
   const int expert = p.order.tile_expert[tile];
-  const int first = p.order.first[expert] + (tile - p.order.tile_first[expert]) * kM;
-  const int rows = min(kM, p.order.first[expert + 1] - first);
+  const int begin = p.order.first[expert] + (tile - p.order.tile_first[expert]) * kM;
+  const int rows = min(kM, p.order.first[expert + 1] - begin);
   if (threadIdx.x < kM)
     pair[threadIdx.x] =
-        static_cast<int>(threadIdx.x) < rows ? p.order.pair[first + threadIdx.x] : -1;
+        static_cast<int>(threadIdx.x) < rows ? p.order.pair[begin + threadIdx.x] : -1;
   __syncthreads();
 
-  const int n0 = blockIdx.x * (kGated ? kN / 2 : kN), slabs = (p.k + kSlab - 1) / kSlab;
+  const int n0 = blockIdx.x * (kGated ? kHalf : 2 * kHalf), slabs = (p.k + kSlab - 1) / kSlab;
+  const uint32_t ring = (shared_address(raw) + 1023) / 1024 * 1024;
   const Loader<kGated> loader(p, pair, expert, n0);
 #pragma unroll
-  for (int s = 0; s < kStages - 1; s++) {
-    if (s < slabs) loader.request(stages[s], s);
+  for (int s = 0; s < kStages - 2; s++) {
+    if (s < slabs) loader.request(ring + s * kStageBytes, s);
     copy_commit();
   }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int m0 = warp % 2 * 64, own = warp / 2;  // 64 pairs x a quarter of the weight rows
-  const int b0 = kGated ? own * 16 : own * 32, b1 = kGated ? 64 + own * 16 : own * 32 + 16;
-  float sum[4][4][4] = {};
-  for (int slab = 0; slab < slabs; slab++) {
-    copy_wait<kStages - 2>();
+  // The same in a whole warp, and known to be: wgmma is serialized on paths that may diverge.
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+  const bool active = __shfl_sync(~0u, static_cast<int>(group * 64 < rows), 0);
+  const auto arrive = [&] {  // the next slab is there, and the one before the last is used up
+    copy_wait<kStages - 3>();
+    fence_operands();
     __syncthreads();
-    if (slab + kStages - 1 < slabs)
-      loader.request(stages[(slab + kStages - 1) % kStages], slab + kStages - 1);
+  };
+  const auto ask = [&](int slab) {
+    const int ahead = slab + kStages - 2;
+    if (ahead < slabs) loader.request(ring + ahead % kStages * kStageBytes, ahead);
     copy_commit();
-    if (m0 >= rows) continue;  // the lower half of a tile that is not full
-    const Stage& now = stages[slab % kStages];
-    const Tile<kStride> tx(now.x), tw(now.w);
-#pragma unroll
-    for (int k = 0; k < kSlab; k += 16) {
-      uint32_t a[4], b[2][4];
-      tw.b_rows_n(b[0], b0, k);
-      tw.b_rows_n(b[1], b1, k);
-#pragma unroll
-      for (int m = 0; m < 4; m++) {
-        tx.a(a, m0 + m * 16, k);
-        mma(sum[m][0], a, b[0][0], b[0][1]);
-        mma(sum[m][1], a, b[0][2], b[0][3]);
-        mma(sum[m][2], a, b[1][0], b[1][1]);
-        mma(sum[m][3], a, b[1][2], b[1][3]);
-      }
-    }
+  };
+  if (!active) {
+    for (int slab = 0; slab < slabs; slab++) arrive(), ask(slab);
+    return;
   }
-
+  float first[64] = {}, second[64] = {};
+  for (int slab = 0; slab < slabs; slab++) {
+    arrive();
+    const uint32_t stage = ring + slab % kStages * kStageBytes;
+    const uint64_t x = tile_descriptor(stage + group * 64 * kSlab * 2);
+    const uint64_t w0 = tile_descriptor(stage + kTileBytes);
+    const uint64_t w1 = tile_descriptor(stage + 2 * kTileBytes);
+    wgmma_fence();
 #pragma unroll
-  for (int m = 0; m < 4; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int row = m0 + m * 16 + lane / 4 + half * 8;
-      if (row >= rows) continue;
-      bf16* y = p.y + static_cast<size_t>(pair[row]) * p.n;
-#pragma unroll
-      for (int j = 0; j < (kGated ? 2 : 4); j++) {
-        const int col = n0 + (kGated ? b0 + j * 8 : own * 32 + j * 8) + lane % 4 * 2;
-        if (col >= p.n) continue;
-        float v0 = sum[m][j][2 * half], v1 = sum[m][j][2 * half + 1];
-        if constexpr (kGated) {
-          v0 = combine<kOutput>(v0, sum[m][j + 2][2 * half]);
-          v1 = combine<kOutput>(v1, sum[m][j + 2][2 * half + 1]);
-        } else if constexpr (kOutput == ExpertOutput::kRelu2) {
-          v0 = combine<kOutput>(0, v0), v1 = combine<kOutput>(0, v1);
-        }
-        *reinterpret_cast<uint32_t*>(y + col) = pack(v0, v1);
-      }
+    for (int k = 0; k < kSlab / 16; k++) {
+      wgmma_64x128(first, x + k * kDescriptorStep, w0 + k * kDescriptorStep);
+      wgmma_64x128(second, x + k * kDescriptorStep, w1 + k * kDescriptorStep);
     }
+    wgmma_commit();
+    ask(slab);
+    wgmma_wait<1>();
+  }
+  wgmma_wait<0>();
+  if constexpr (kGated) {
+    store<kOutput>(p, pair, rows, n0, first, second);
+  } else {
+    store<kOutput>(p, pair, rows, n0, first, first);
+    store<kOutput>(p, pair, rows, n0 + kHalf, second, second);
+  }
 }
 
 template <ExpertOutput kOutput>
 void run(const Problem& p, int64_t count, cudaStream_t stream) {
-  constexpr size_t kBytes = sizeof(Stage) * kStages;
+  constexpr size_t kBytes = kStageBytes * kStages + 1024;
   static const bool ready = (allow_shared(grouped_kernel<kOutput>, kBytes), true);
   (void)ready;
-  const int columns = kIsGated<kOutput> ? kN / 2 : kN;
+  const int columns = kIsGated<kOutput> ? kHalf : 2 * kHalf;
   constexpr int64_t kMostTiles = 32768;  // grid.y is limited to 65535
   Problem part = p;
   for (int64_t done = 0; done < count; done += kMostTiles) {

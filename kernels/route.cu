@@ -1,13 +1,14 @@
 // The router: scores of all experts in fp32, then the best of each row. Equals the CPU's route.
 //
 // A step's scores: one block of 4 warps per expert, whose weights are requested before the previous
-// kernel has finished and serve up to 8 rows. Many rows: tiles of 64 rows x 64 experts. The choice:
-// one warp per row, the best expert `top_k` times, by keys that order as the scores do.
+// kernel has finished and serve up to 8 rows. Many rows: tiles of 128 rows x 64 experts on tensor
+// cores, the fp32 weights as sums of three BF16 numbers. The choice: one warp per row, the best
+// expert `top_k` times, by keys that order as the scores do.
 #include <algorithm>
 #include <string>
 
-#include "device.cuh"
 #include "experts.h"
+#include "mma.cuh"
 #include "util/error.h"
 
 namespace cbench::cuda {
@@ -86,52 +87,109 @@ __global__ void scores_any(const __grid_constant__ Scores p) {
   if (threadIdx.x == 0) p.logits[static_cast<size_t>(blockIdx.x) * p.experts + blockIdx.y] = sum;
 }
 
-constexpr int kTile = 64, kSlab = 32, kTileThreads = 256;
+constexpr int kRowTile = 128, kExpertTileRows = 64, kSlab = 32, kTileThreads = 256;
+constexpr int kStride = kSlab + 8, kParts = 3;
 
-__global__ void __launch_bounds__(kTileThreads) tile_scores(const __grid_constant__ Scores p) {
-  __shared__ float xs[kSlab][kTile + 4], ws[kSlab][kTile + 4];
-  pdl_begin();
-  const int t = threadIdx.x, tx = t % 16, ty = t / 16;
-  const int expert0 = blockIdx.x * kTile, row0 = blockIdx.y * kTile;
-  const int load_row = t / 4, load_col = t % 4 * 8;  // 8 columns of one row of each operand
-  const int x_row = min(row0 + load_row, p.rows - 1),
-            w_row = min(expert0 + load_row, p.experts - 1);
-  const bf16* x = p.x + static_cast<size_t>(x_row) * p.width + load_col;
-  const float* w = p.w + static_cast<size_t>(w_row) * p.width + load_col;
-  float sum[4][4] = {};
-  for (int k = 0; k < p.width; k += kSlab) {
-    float a[8] = {}, b[8] = {};
-    if (k + load_col < p.width) {
-      unpack(*reinterpret_cast<const uint4*>(x + k), a);
-      const float4 b0 = __ldg(reinterpret_cast<const float4*>(w + k));
-      const float4 b1 = __ldg(reinterpret_cast<const float4*>(w + k + 4));
-      b[0] = b0.x, b[1] = b0.y, b[2] = b0.z, b[3] = b0.w;
-      b[4] = b1.x, b[5] = b1.y, b[6] = b1.z, b[7] = b1.w;
+struct ScoreSlab {
+  bf16 x[kRowTile * kStride], w[kParts][kExpertTileRows * kStride];
+};
+
+/// Requests 8 weights of the slab from `from` on, as fp32.
+struct WeightLoader {
+  const float* w;
+  int col, place, width;
+  float4 held[2];
+
+  __device__ WeightLoader(const Scores& p, int expert0) : width(p.width) {
+    const int row = threadIdx.x / 4;
+    col = threadIdx.x % 4 * 8, place = row * kStride + col;
+    w = p.w + static_cast<size_t>(min(expert0 + row, p.experts - 1)) * p.width + col;
+  }
+  __device__ __forceinline__ void request(int from) {
+    held[0] = held[1] = make_float4(0, 0, 0, 0);
+    if (from + col >= width) return;
+    held[0] = __ldg(reinterpret_cast<const float4*>(w + from));
+    held[1] = __ldg(reinterpret_cast<const float4*>(w + from + 4));
+  }
+  /// Three BF16 numbers hold a weight's 24 bits, so that the products are those of fp32.
+  __device__ __forceinline__ void split(ScoreSlab& to) const {
+    float v[8] = {held[0].x, held[0].y, held[0].z, held[0].w,
+                  held[1].x, held[1].y, held[1].z, held[1].w};
+#pragma unroll
+    for (int part = 0; part < kParts; part++) {
+      const uint4 packed = pack8(v);
+      *reinterpret_cast<uint4*>(to.w[part] + place) = packed;
+      float taken[8];
+      unpack(packed, taken);
+#pragma unroll
+      for (int i = 0; i < 8; i++) v[i] -= taken[i];
     }
+  }
+};
+
+__device__ __forceinline__ void request_rows(const Scores& p, ScoreSlab& to, int row0, int from) {
+#pragma unroll
+  for (int i = threadIdx.x; i < kRowTile * (kSlab / 8); i += kTileThreads) {
+    const int row = i / (kSlab / 8), col = i % (kSlab / 8) * 8;
+    const bool inside = row0 + row < p.rows && from + col < p.width;
+    copy_async(shared_address(to.x + row * kStride + col),
+               p.x + (inside ? static_cast<size_t>(row0 + row) * p.width + from + col : 0), inside);
+  }
+  copy_commit();
+}
+
+__global__ void __launch_bounds__(kTileThreads, 2) tile_scores(const __grid_constant__ Scores p) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  auto* slabs = reinterpret_cast<ScoreSlab*>(raw);  // two
+  pdl_begin();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int expert0 = blockIdx.x * kExpertTileRows, row0 = blockIdx.y * kRowTile;
+  const int m0 = warp % 4 * 32, n0 = warp / 4 * 32;
+  WeightLoader weights(p, expert0);
+  request_rows(p, slabs[0], row0, 0);
+  weights.request(0);
+  float sum[2][4][4] = {};
+  for (int k0 = 0, turn = 0; k0 < p.width; k0 += kSlab, turn ^= 1) {
+    ScoreSlab& now = slabs[turn];
+    weights.split(now);
+    copy_wait<0>();
     __syncthreads();
+    if (k0 + kSlab < p.width) {
+      request_rows(p, slabs[turn ^ 1], row0, k0 + kSlab);
+      weights.request(k0 + kSlab);
+    }
+    const Tile<kStride> tx(now.x);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-      xs[load_col + j][load_row] = a[j], ws[load_col + j][load_row] = b[j];
-    __syncthreads();
+    for (int k = 0; k < kSlab; k += 16) {
+      uint32_t a[2][4], b[4];
+      tx.a(a[0], m0, k);
+      tx.a(a[1], m0 + 16, k);
 #pragma unroll
-    for (int i = 0; i < kSlab; i++) {
-      const float4 xv = *reinterpret_cast<const float4*>(&xs[i][ty * 4]);
-      const float4 wv = *reinterpret_cast<const float4*>(&ws[i][tx * 4]);
-      const float xr[4] = {xv.x, xv.y, xv.z, xv.w}, wr[4] = {wv.x, wv.y, wv.z, wv.w};
+      for (int part = kParts - 1; part >= 0; part--) {
+        const Tile<kStride> tw(now.w[part]);
 #pragma unroll
-      for (int r = 0; r < 4; r++)
+        for (int n = 0; n < 2; n++) {
+          tw.b_rows_n(b, n0 + n * 16, k);
 #pragma unroll
-        for (int c = 0; c < 4; c++) sum[r][c] = fmaf(xr[r], wr[c], sum[r][c]);
+          for (int m = 0; m < 2; m++) {
+            mma(sum[m][2 * n], a[m], b[0], b[1]);
+            mma(sum[m][2 * n + 1], a[m], b[2], b[3]);
+          }
+        }
+      }
     }
   }
 #pragma unroll
-  for (int r = 0; r < 4; r++)
+  for (int m = 0; m < 2; m++)
 #pragma unroll
-    for (int c = 0; c < 4; c++) {
-      const int row = row0 + ty * 4 + r, expert = expert0 + tx * 4 + c;
-      if (row < p.rows && expert < p.experts)
-        p.logits[static_cast<size_t>(row) * p.experts + expert] = sum[r][c];
-    }
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int row = row0 + m0 + m * 16 + lane / 4 + i / 2 * 8;
+        const int expert = expert0 + n0 + n * 8 + lane % 4 * 2 + i % 2;
+        if (row < p.rows && expert < p.experts)
+          p.logits[static_cast<size_t>(row) * p.experts + expert] = sum[m][n][i];
+      }
 }
 
 // --- the choice
@@ -278,9 +336,11 @@ void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t wid
     launch(step_scores, dim3(experts, static_cast<unsigned>(ceil_div(rows, kRowsPer))), kThreads, 0,
            stream, s);
   } else {
-    const dim3 grid(static_cast<unsigned>(ceil_div(experts, kTile)),
-                    static_cast<unsigned>(ceil_div(rows, kTile)));
-    launch(tile_scores, grid, kTileThreads, 0, stream, s);
+    static const bool ready = (allow_shared(tile_scores, 2 * sizeof(ScoreSlab)), true);
+    (void)ready;
+    const dim3 grid(static_cast<unsigned>(ceil_div(experts, kExpertTileRows)),
+                    static_cast<unsigned>(ceil_div(rows, kRowTile)));
+    launch(tile_scores, grid, kTileThreads, 2 * sizeof(ScoreSlab), stream, s);
   }
   launch(choose_kernel, static_cast<unsigned>(ceil_div(rows, kChoiceWarps)), kChoiceWarps * 32,
          kChoiceWarps * 2 * static_cast<size_t>(spec.experts) * sizeof(float), stream,
