@@ -88,7 +88,7 @@ void CudaOps::route(const RouterSpec& spec, const void* x, int64_t rows, int64_t
   scratch_.reset();
   auto* logits =
       static_cast<float*>(scratch_.take(static_cast<size_t>(rows * spec.experts) * sizeof(float)));
-  route_rows(spec, x, rows, width, step_, logits, routing, stream_);
+  route_rows(spec, x, rows, width, step_, logits, arrived_, routing, stream_);
 }
 
 void CudaOps::experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
@@ -117,7 +117,7 @@ void CudaOps::experts_of_rows(const ExpertsSpec& spec, const Routing& routing, c
   ExpertProduct second;
   second.x = hidden, second.w = spec.down.bf16, second.n = spec.down.rows,
   second.k = spec.down.cols;
-  if (step_ && spec.gate_up.bf16 && spec.down.bf16) {
+  if (single_step(rows) && spec.gate_up.bf16 && spec.down.bf16) {
     second.y = y;
     expert_pairs(first, routing.expert, nullptr, 0, work.pairs, stream_);
     return expert_sum(second, routing, rows, spec.top_k, stream_);
@@ -146,7 +146,7 @@ void CudaOps::multiply_experts(ExpertWork& work, const ExpertLinear& w,
     if (!plugin_experts(work, w, product, activation)) dequantized_experts(work, w, product);
   } else if (!w.bf16) {
     throw std::logic_error("experts without BF16 rows or a plugin on the GPU");
-  } else if (step_ || !expert_tiles_take(product)) {
+  } else if (single_step(work.rows) || !expert_tiles_take(product)) {
     expert_pairs(product, work.routing.expert, nullptr, 0, work.pairs, stream_);
   } else {
     sort_once(work);
@@ -196,7 +196,7 @@ void CudaOps::dequantized_experts(ExpertWork& work, const ExpertLinear& w, Exper
                                     static_cast<unsigned char*>(work.panel) + (e - a) * one,
                                     stream_);
     product.first_expert = from;
-    if (!step_ && expert_tiles_take(product)) {
+    if (!single_step(work.rows) && expert_tiles_take(product)) {
       expert_grouped(product, work.order, tiles[a], tiles[b] - tiles[a], stream_);
     } else {
       expert_pairs(product, work.routing.expert, work.order.pair, first[a], first[b] - first[a],

@@ -145,6 +145,8 @@ void CudaOps::reserve(const Capacity& limits, const OpsPlan& plan) {
   indices_ =
       arena_.allocate<int32_t>(static_cast<size_t>(std::max(limits.tokens, limits.logits_rows)),
                                Category::kWorkspace, "rows");
+  arrived_ = arena_.allocate<unsigned>(1, Category::kWorkspace, "counter");
+  zero(arrived_, sizeof *arrived_);
 }
 
 void CudaOps::trim() {

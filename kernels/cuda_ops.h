@@ -121,6 +121,7 @@ class CudaOps : public Ops {
   bool capturing_ = false;
   std::vector<int32_t> host_ids_;  ///< empty once the ids have moved on the device
   int32_t* indices_ = nullptr;
+  unsigned* arrived_ = nullptr;                       ///< a counter that kernels leave at 0
   std::list<std::vector<int32_t>> captured_indices_;  ///< host memory that a recorded copy reads
 };
 

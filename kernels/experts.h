@@ -15,11 +15,11 @@ namespace cbench::cuda {
 /// Largest sizes that the kernels hold in shared memory and registers.
 constexpr int64_t kMostExperts = 1024, kMostRouterGroups = 32;
 
-/// Routes `rows` rows; `logits` is scratch [rows, experts] fp32. In a step every warp reads its
-/// expert's weights for up to 8 rows; otherwise rows and experts are tiled. Either way a row's
-/// numbers depend on nothing else.
+/// Routes `rows` rows; `logits` is scratch [rows, experts] fp32, and `arrived` a counter in device
+/// memory that is 0 before and after. In a step every block reads its expert's weights for up to 8
+/// rows; otherwise rows and experts are tiled. Either way a row's numbers depend on nothing else.
 void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t width, bool step,
-                float* logits, const Routing& routing, cudaStream_t stream);
+                float* logits, unsigned* arrived, const Routing& routing, cudaStream_t stream);
 
 /// Pairs by expert, in device memory; ascending within an expert.
 constexpr int kExpertTile = 128;  ///< pairs of one expert that a block multiplies together

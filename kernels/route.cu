@@ -6,6 +6,7 @@
 // expert `top_k` times, by keys that order as the scores do.
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "experts.h"
 #include "mma.cuh"
@@ -13,6 +14,136 @@
 
 namespace cbench::cuda {
 namespace {
+
+// --- the choice
+constexpr int kChoiceWarps = 4;  // rows of a block
+constexpr uint32_t kTaken = 0, kLeftOut = 1;
+
+struct Choice {
+  const float* logits;
+  RouterSpec spec;
+  Routing routing;
+  int rows;
+};
+
+/// Orders as the value does, above kLeftOut; NaN comes last.
+__device__ __forceinline__ uint32_t key_of(float value) {
+  if (isnan(value)) return kLeftOut + 1;
+  const uint32_t bits = __float_as_uint(value);
+  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, kLeftOut + 1);
+}
+__device__ __forceinline__ float value_of(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+/// Best of keys[from + lane], keys[from + lane + 32], ... below `end`, lowest index on ties.
+struct Best {
+  uint32_t key = kTaken;
+  int index = INT32_MAX;
+  __device__ void scan(const uint32_t* keys, int from, int end) {
+    key = kTaken, index = INT32_MAX;
+    for (int e = from + static_cast<int>(threadIdx.x % 32); e < end; e += 32)
+      if (keys[e] > key) key = keys[e], index = e;
+  }
+  /// The warp's best index.
+  __device__ int of_warp() const {
+    const uint32_t top = __reduce_max_sync(~0u, key);
+    return static_cast<int>(
+        __reduce_min_sync(~0u, key == top ? static_cast<unsigned>(index) : unsigned{INT32_MAX}));
+  }
+};
+
+/// Leaves out the experts of all but the best groups. A group's worth: the sum of its two best.
+__device__ void keep_groups(const RouterSpec& spec, uint32_t* keys) {
+  const int lane = threadIdx.x % 32, groups = static_cast<int>(spec.groups);
+  const int size = static_cast<int>(spec.experts) / groups;
+  uint32_t worth = kTaken;
+  for (int g = 0; g < groups; g++) {
+    Best best;
+    best.scan(keys, g * size, (g + 1) * size);
+    const int first = best.of_warp();
+    const uint32_t first_key = keys[first];
+    __syncwarp();
+    if (lane == 0) keys[first] = kTaken;
+    __syncwarp();
+    best.scan(keys, g * size, (g + 1) * size);
+    const int second = best.of_warp();
+    const float sum =
+        value_of(first_key) + (size > 1 ? value_of(keys[min(second, (g + 1) * size - 1)]) : 0.f);
+    __syncwarp();
+    if (lane == 0) keys[first] = first_key;
+    __syncwarp();
+    if (lane == g) worth = key_of(sum);
+  }
+  int better = 0;
+  for (int g = 0; g < groups; g++) {
+    const uint32_t other = __shfl_sync(~0u, worth, g);
+    if (other > worth || (other == worth && g < lane)) better++;
+  }
+  const unsigned kept = __ballot_sync(~0u, lane < groups && better < spec.kept_groups);
+  for (int e = lane; e < groups * size; e += 32)
+    if (!(kept >> (e / size) & 1)) keys[e] = kLeftOut;
+  __syncwarp();
+}
+
+/// One row by one warp. `shared` holds 2 * experts words; logits may come from other blocks of the
+/// running kernel. A lane's keys stay in registers: kPer of them, 32 apart.
+template <int kPer>
+__device__ void choose(const Choice& p, int row, float* shared) {
+  const int lane = threadIdx.x % 32, experts = static_cast<int>(p.spec.experts);
+  float* scores = shared;
+  auto* keys = reinterpret_cast<uint32_t*>(scores + experts);
+  const float* logits = p.logits + static_cast<size_t>(row) * experts;
+  if (p.spec.score == RouterSpec::Score::kSoftmax) {
+    float top = -INFINITY, sum = 0;
+    for (int e = lane; e < experts; e += 32) top = fmaxf(top, scores[e] = __ldcg(logits + e));
+    top = warp_max(top);
+    for (int e = lane; e < experts; e += 32) sum += scores[e] = expf(scores[e] - top);
+    sum = warp_sum(sum);
+    for (int e = lane; e < experts; e += 32) scores[e] /= sum;
+  } else {
+    for (int e = lane; e < experts; e += 32) scores[e] = 1.f / (1.f + expf(-__ldcg(logits + e)));
+  }
+  for (int e = lane; e < experts; e += 32)
+    keys[e] = key_of(scores[e] + (p.spec.selection_bias ? p.spec.selection_bias[e] : 0.f));
+  __syncwarp();
+  if (p.spec.kept_groups < p.spec.groups) keep_groups(p.spec, keys);
+
+  uint32_t held[kPer];
+#pragma unroll
+  for (int i = 0; i < kPer; i++) held[i] = i * 32 + lane < experts ? keys[i * 32 + lane] : kTaken;
+  const int top_k = static_cast<int>(p.spec.top_k);
+  int32_t* chosen = p.routing.expert + static_cast<size_t>(row) * top_k;
+  float* weight = p.routing.weight + static_cast<size_t>(row) * top_k;
+  float total = 1e-20f;  // keeps a row whose scores all underflowed finite
+  for (int slot = 0; slot < top_k; slot++) {
+    Best best;
+#pragma unroll
+    for (int i = 0; i < kPer; i++)
+      if (held[i] > best.key) best.key = held[i], best.index = i * 32 + lane;
+    const int winner = best.of_warp();
+    total += scores[winner];
+#pragma unroll
+    for (int i = 0; i < kPer; i++)
+      if (i * 32 + lane == winner) held[i] = kTaken;
+    if (lane == 0) chosen[slot] = winner;
+  }
+  __syncwarp();
+  const float scale = p.spec.normalize ? p.spec.scale / total : p.spec.scale;
+  for (int slot = lane; slot < top_k; slot += 32) {
+    const int e = chosen[slot];
+    weight[slot] = scores[e] * scale * (p.spec.expert_scale ? p.spec.expert_scale[e] : 1.f);
+  }
+}
+
+template <int kPer>
+__global__ void __launch_bounds__(kChoiceWarps * 32)
+    choose_kernel(const __grid_constant__ Choice p) {
+  extern __shared__ float shared[];
+  pdl_begin();
+  const int warp = threadIdx.x / 32, row = blockIdx.x * kChoiceWarps + warp;
+  if (row < p.rows) choose<kPer>(p, row, shared + warp * 2 * p.spec.experts);
+}
 
 // --- scores
 constexpr int kWarps = 4, kThreads = kWarps * 32, kRowsPer = 8;
@@ -25,7 +156,14 @@ struct Scores {
   int rows, experts, width;
 };
 
-__global__ void __launch_bounds__(kThreads) step_scores(const __grid_constant__ Scores p) {
+/// Up to kRowsPer rows are also routed here: by the block that finishes last, which `arrived` (0
+/// between launches) tells. Who that is changes no number.
+template <int kPer>
+__global__ void __launch_bounds__(kThreads)
+    step_scores(const __grid_constant__ Scores p, const __grid_constant__ Choice choice,
+                unsigned* arrived) {
+  extern __shared__ float shared[];
+  __shared__ bool last;
   __shared__ float part[kWarps][kRowsPer];
   pdl_trigger();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, expert = blockIdx.x;
@@ -74,6 +212,15 @@ __global__ void __launch_bounds__(kThreads) step_scores(const __grid_constant__ 
   if (r < rows)
     p.logits[static_cast<size_t>(row0 + r) * p.experts + expert] =
         (part[0][r] + part[1][r]) + (part[2][r] + part[3][r]);
+  if (!arrived) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  for (int row = warp; row < rows; row += kWarps)
+    choose<kPer>(choice, row, shared + warp * 2 * p.experts);
 }
 
 /// Any width: one warp per row and expert.
@@ -192,132 +339,27 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_scores(const __grid_cons
       }
 }
 
-// --- the choice
-constexpr int kChoiceWarps = 4;
-constexpr uint32_t kTaken = 0, kLeftOut = 1;
-
-struct Choice {
-  const float* logits;
-  RouterSpec spec;
-  Routing routing;
-  int rows;
-};
-
-/// Orders as the value does, above kLeftOut; NaN comes last.
-__device__ __forceinline__ uint32_t key_of(float value) {
-  if (isnan(value)) return kLeftOut + 1;
-  const uint32_t bits = __float_as_uint(value);
-  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, kLeftOut + 1);
-}
-__device__ __forceinline__ float value_of(uint32_t key) {
-  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
-}
-
-/// Best of keys[from + lane], keys[from + lane + 32], ... below `end`, lowest index on ties.
-struct Best {
-  uint32_t key = kTaken;
-  int index = INT32_MAX;
-  __device__ void scan(const uint32_t* keys, int from, int end) {
-    key = kTaken, index = INT32_MAX;
-    for (int e = from + static_cast<int>(threadIdx.x % 32); e < end; e += 32)
-      if (keys[e] > key) key = keys[e], index = e;
-  }
-  /// The warp's best index.
-  __device__ int of_warp() const {
-    const uint32_t top = __reduce_max_sync(~0u, key);
-    return static_cast<int>(
-        __reduce_min_sync(~0u, key == top ? static_cast<unsigned>(index) : unsigned{INT32_MAX}));
-  }
-};
-
-/// Leaves out the experts of all but the best groups. A group's worth: the sum of its two best.
-__device__ void keep_groups(const RouterSpec& spec, uint32_t* keys) {
-  const int lane = threadIdx.x % 32, groups = static_cast<int>(spec.groups);
-  const int size = static_cast<int>(spec.experts) / groups;
-  uint32_t worth = kTaken;
-  for (int g = 0; g < groups; g++) {
-    Best best;
-    best.scan(keys, g * size, (g + 1) * size);
-    const int first = best.of_warp();
-    const uint32_t first_key = keys[first];
-    __syncwarp();
-    if (lane == 0) keys[first] = kTaken;
-    __syncwarp();
-    best.scan(keys, g * size, (g + 1) * size);
-    const int second = best.of_warp();
-    const float sum =
-        value_of(first_key) + (size > 1 ? value_of(keys[min(second, (g + 1) * size - 1)]) : 0.f);
-    __syncwarp();
-    if (lane == 0) keys[first] = first_key;
-    __syncwarp();
-    if (lane == g) worth = key_of(sum);
-  }
-  int better = 0;
-  for (int g = 0; g < groups; g++) {
-    const uint32_t other = __shfl_sync(~0u, worth, g);
-    if (other > worth || (other == worth && g < lane)) better++;
-  }
-  const unsigned kept = __ballot_sync(~0u, lane < groups && better < spec.kept_groups);
-  for (int e = lane; e < groups * size; e += 32)
-    if (!(kept >> (e / size) & 1)) keys[e] = kLeftOut;
-  __syncwarp();
-}
-
-__global__ void __launch_bounds__(kChoiceWarps * 32)
-    choose_kernel(const __grid_constant__ Choice p) {
-  extern __shared__ float shared[];  // per warp: scores [experts], keys [experts]
-  pdl_begin();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int row = blockIdx.x * kChoiceWarps + warp, experts = static_cast<int>(p.spec.experts);
-  if (row >= p.rows) return;
-  float* scores = shared + warp * 2 * experts;
-  auto* keys = reinterpret_cast<uint32_t*>(scores + experts);
-  const float* logits = p.logits + static_cast<size_t>(row) * experts;
-
-  if (p.spec.score == RouterSpec::Score::kSoftmax) {
-    float top = -INFINITY, sum = 0;
-    for (int e = lane; e < experts; e += 32) top = fmaxf(top, scores[e] = logits[e]);
-    top = warp_max(top);
-    for (int e = lane; e < experts; e += 32) sum += scores[e] = expf(scores[e] - top);
-    sum = warp_sum(sum);
-    for (int e = lane; e < experts; e += 32) scores[e] /= sum;
+/// f with the keys per lane as a constant.
+template <class F>
+void with_keys(int64_t experts, F f) {
+  if (experts <= 128) {
+    f(std::integral_constant<int, 4>());
+  } else if (experts <= 256) {
+    f(std::integral_constant<int, 8>());
+  } else if (experts <= 512) {
+    f(std::integral_constant<int, 16>());
   } else {
-    for (int e = lane; e < experts; e += 32) scores[e] = 1.f / (1.f + expf(-logits[e]));
-  }
-  for (int e = lane; e < experts; e += 32)
-    keys[e] = key_of(scores[e] + (p.spec.selection_bias ? p.spec.selection_bias[e] : 0.f));
-  __syncwarp();
-  if (p.spec.kept_groups < p.spec.groups) keep_groups(p.spec, keys);
-
-  const int top_k = static_cast<int>(p.spec.top_k);
-  int32_t* chosen = p.routing.expert + static_cast<size_t>(row) * top_k;
-  float* weight = p.routing.weight + static_cast<size_t>(row) * top_k;
-  Best best;
-  best.scan(keys, 0, experts);
-  float total = 1e-20f;  // keeps a row whose scores all underflowed finite
-  for (int slot = 0; slot < top_k; slot++) {
-    const int winner = best.of_warp();
-    total += scores[winner];
-    if (winner % 32 == lane) {
-      chosen[slot] = winner;
-      keys[winner] = kTaken;
-      best.scan(keys, 0, experts);
-    }
-  }
-  __syncwarp();
-  const float scale = p.spec.normalize ? p.spec.scale / total : p.spec.scale;
-  for (int slot = lane; slot < top_k; slot += 32) {
-    const int e = chosen[slot];
-    weight[slot] = scores[e] * scale * (p.spec.expert_scale ? p.spec.expert_scale[e] : 1.f);
+    f(std::integral_constant<int, 32>());
   }
 }
 
 }  // namespace
 
 void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t width, bool step,
-                float* logits, const Routing& routing, cudaStream_t stream) {
-  if (spec.experts > kMostExperts || spec.groups > kMostRouterGroups) {
-    throw UsageError("unsupported_model", "a router of " + std::to_string(spec.experts) +
+                float* logits, unsigned* arrived, const Routing& routing, cudaStream_t stream) {
+  if (spec.experts > kMostExperts || spec.groups > kMostRouterGroups || spec.top_k > spec.experts) {
+    throw UsageError("unsupported_model", "a router of the best " + std::to_string(spec.top_k) +
+                                              " of " + std::to_string(spec.experts) +
                                               " experts in " + std::to_string(spec.groups) +
                                               " groups is not supported on the GPU; up to 1024 in "
                                               "32 are");
@@ -330,11 +372,19 @@ void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t wid
                  static_cast<int>(width)};
   const auto experts = static_cast<unsigned>(spec.experts), n = static_cast<unsigned>(rows);
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  if (width % 8 || !aligned(x) || !aligned(spec.weight)) {
+  const Choice choice{logits, spec, routing, static_cast<int>(rows)};
+  const size_t shared = kChoiceWarps * 2 * static_cast<size_t>(spec.experts) * sizeof(float);
+  const bool vectors = width % 8 == 0 && aligned(x) && aligned(spec.weight);
+  bool chosen = false;
+  if (!vectors) {
     launch(scores_any, dim3(n, experts), 32, 0, stream, s);
   } else if (step) {
-    launch(step_scores, dim3(experts, static_cast<unsigned>(ceil_div(rows, kRowsPer))), kThreads, 0,
-           stream, s);
+    const dim3 grid(experts, static_cast<unsigned>(ceil_div(rows, kRowsPer)));
+    chosen = grid.y == 1;
+    with_keys(spec.experts, [&](auto per) {
+      launch(step_scores<per()>, grid, kThreads, chosen ? shared : 0, stream, s, choice,
+             chosen ? arrived : nullptr);
+    });
   } else {
     static const bool ready = (allow_shared(tile_scores, 2 * sizeof(ScoreSlab)), true);
     (void)ready;
@@ -342,9 +392,11 @@ void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t wid
                     static_cast<unsigned>(ceil_div(rows, kRowTile)));
     launch(tile_scores, grid, kTileThreads, 2 * sizeof(ScoreSlab), stream, s);
   }
-  launch(choose_kernel, static_cast<unsigned>(ceil_div(rows, kChoiceWarps)), kChoiceWarps * 32,
-         kChoiceWarps * 2 * static_cast<size_t>(spec.experts) * sizeof(float), stream,
-         Choice{logits, spec, routing, static_cast<int>(rows)});
+  if (chosen) return;
+  with_keys(spec.experts, [&](auto per) {
+    launch(choose_kernel<per()>, static_cast<unsigned>(ceil_div(rows, kChoiceWarps)),
+           kChoiceWarps * 32, shared, stream, choice);
+  });
 }
 
 }  // namespace cbench::cuda
