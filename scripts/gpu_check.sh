@@ -2,8 +2,8 @@
 # Builds and runs every GPU test, the benches (beside transformers, where python3 has it) and the sanitizer
 # pass on a machine with an H100 or H200, and prints one table.
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--binaries DIR] [--skip-sanitizer] [--quick] [--box KIND]
-# --binaries DIR takes test_kernels, bench_kernels, test_gpu with its plugins, and cbench from there
-# instead of building them. --box direct for machines without bubblewrap.
+# --binaries DIR takes test_kernels, bench_kernels, bench_cuda_ops, test_gpu with its plugins, and cbench
+# from there instead of building them. --box direct for machines without bubblewrap.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/gpu out=/tmp/gpu_check binaries="" sanitizer=1 quick=0 box=bwrap
@@ -38,12 +38,14 @@ if [ -z "$binaries" ]; then
   generator=(); command -v ninja > /dev/null && generator=(-G Ninja)
   cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCBENCH_CUDA=ON \
     > "$out/configure.log" 2>&1 \
-    && cmake --build "$build" -j --target test_kernels bench_kernels test_gpu cbench > "$out/build.log" 2>&1 \
+    && cmake --build "$build" -j --target test_kernels bench_kernels bench_cuda_ops test_gpu cbench > "$out/build.log" 2>&1 \
     || { tail -20 "$out/configure.log" "$out/build.log"; echo "the build failed" >&2; exit 3; }
   tests=$build/tests/test_kernels bench=$build/tests/bench/bench_kernels
+  ops=$build/tests/bench/bench_cuda_ops
   engine=$build/tests/test_gpu cbench=$build/cbench
 else
-  tests=$binaries/test_kernels bench=$binaries/bench_kernels engine=$binaries/test_gpu
+  tests=$binaries/test_kernels bench=$binaries/bench_kernels ops=$binaries/bench_cuda_ops
+  engine=$binaries/test_gpu
   cbench=$binaries/cbench
   export CBENCH_TEST_BINARIES=$binaries
 fi
@@ -66,6 +68,8 @@ compare() {
     printf "%-28s %.0f tok/s against %.0f: %.2f times\n", "  scoring, ours to theirs", a, b, a / b }' \
     >> "$out/table"
 }
+row "single ops" ops.log "$ops"
+cat "$out/ops.log"
 flags=(); [ $quick = 1 ] && flags=(--seconds 1 --tokens 8192 --steps 64)
 for config in "$root"/tasks/configs/qwen3.8-27b.json; do
   row "bench $(basename "$config" .json)" "bench-$(basename "$config" .json).log" "$bench" "$config" "${flags[@]}"
@@ -78,7 +82,7 @@ for config in "$root"/tasks/configs/qwen3.8-27b.json; do
 done
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
   # One shape of everything: the tools are 10 to 100 times slower.
-  few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256:*4q2kv32:*6q2kv80:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
+  few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256*:*4q2kv32*:*6q2kv80*:*8q1kv512*:*Experts*2of8w64*:*Experts*3of6w20*:PluginExperts*:*Route*/22of512*:*Route*/6of64w128*:*Mamba2*/4h64x128g2c4:*Mamba2*/4h40x24*:Residual*:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
   for tool in memcheck racecheck initcheck; do
     row "compute-sanitizer $tool" $tool.log timeout 240 compute-sanitizer --tool $tool \
       --error-exitcode 9 "$tests" --gtest_filter="$few"
