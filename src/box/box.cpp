@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "box/cgroup.h"
+#include "box/docker.h"
 #include "box/launch.h"
 #include "util/clock.h"
 #include "util/error.h"
@@ -57,17 +58,16 @@ void check_mounts(const BoxSpec& spec) {
   }
 }
 
-Launch make_launch(BoxKind kind, BoxSpec spec) {
-  spec.env.emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
+Launch make_launch(BoxKind kind, const BoxSpec& spec) {
   switch (kind) {
     case BoxKind::kBwrap:
       return bwrap_launch(spec);
     case BoxKind::kDirect:
       return direct_launch(spec);
     case BoxKind::kDocker:
-      return docker_launch(spec);
+      break;
   }
-  throw UsageError("box_kind", "unknown kind of box");
+  throw UsageError("box_kind", "not a kind of box that is our own child");
 }
 
 /// RLIMIT_NPROC does not bind processes that are root outside the box.
@@ -163,6 +163,7 @@ struct Box::Impl {
   bool encodes_signals = false;
   LimitReport limits;
   std::unique_ptr<Cgroup> cgroup;
+  std::unique_ptr<DockerBox> docker;  // or the rest below
   std::unique_ptr<Process> process;
   pid_t inner_pid = 0;
   Fd inner;  // pidfd of the first process inside: when it has ended, its pid namespace is empty
@@ -174,10 +175,15 @@ struct Box::Impl {
 };
 
 void Box::Impl::start(const BoxSpec& spec) {
+  if (kind == BoxKind::kDocker) {
+    docker = std::make_unique<DockerBox>(spec);
+    limits = report_limits(kind, spec, true);
+    return;
+  }
   Launch launch = make_launch(kind, spec);
   token = launch.token;
   encodes_signals = launch.encodes_signals;
-  if (kind != BoxKind::kDocker) cgroup = Cgroup::create(spec.limits);
+  cgroup = Cgroup::create(spec.limits);
   if (cgroup == nullptr && spec.limits.memory != 0 && spec.limits.address_space == 0 && !spec.gpu) {
     launch.process.rlimits.emplace_back(RLIMIT_AS, spec.limits.memory);
   }
@@ -205,10 +211,10 @@ ExitStatus Box::Impl::translate(ExitStatus status) const {
 }
 
 ExitStatus Box::Impl::kill() {
+  if (docker != nullptr) return docker->kill();
   if (!killed) {
     killed = true;
     if (inner.valid()) ::syscall(SYS_pidfd_send_signal, inner.get(), SIGKILL, nullptr, 0);
-    if (kind == BoxKind::kDocker) docker_remove(token);
     // bwrap passes on the end of the first process, so that the status tells how it ended.
     if (!inner.valid() || !process->wait(1.0)) process->signal_group(SIGKILL);
     process->wait(-1);
@@ -226,16 +232,19 @@ Box::Box(BoxKind kind, const BoxSpec& spec) : impl_(std::make_unique<Impl>()) {
   require_box(kind);
   check_mounts(spec);
   impl_->kind = kind;
-  impl_->start(spec);
+  BoxSpec complete = spec;
+  complete.env.emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
+  impl_->start(complete);
 }
 
 Box::~Box() {
-  if (impl_ != nullptr && impl_->process != nullptr) impl_->kill();
+  if (impl_ != nullptr && (impl_->process != nullptr || impl_->docker != nullptr)) impl_->kill();
 }
 
 Box::Box(Box&&) noexcept = default;
 
 std::optional<ExitStatus> Box::wait(double seconds) {
+  if (impl_->docker != nullptr) return impl_->docker->wait(seconds);
   const std::optional<ExitStatus> status = impl_->process->wait(seconds);
   if (!status) return std::nullopt;
   return impl_->translate(*status);
@@ -244,6 +253,11 @@ std::optional<ExitStatus> Box::wait(double seconds) {
 ExitStatus Box::kill() { return impl_->kill(); }
 
 ExitStatus Box::stop(double grace) {
+  if (impl_->docker != nullptr) {
+    impl_->docker->terminate();
+    impl_->docker->wait(grace);
+    return kill();
+  }
   if (impl_->kind == BoxKind::kBwrap && impl_->inner_pid > 0) {
     // bwrap itself would die of the signal; its first process forwards nothing, so tell all inside.
     const std::string children = "/proc/" + std::to_string(impl_->inner_pid) + "/task/" +
@@ -265,9 +279,13 @@ ExitStatus Box::stop(double grace) {
   return kill();
 }
 
-pid_t Box::pid() const { return impl_->process->pid(); }
+pid_t Box::pid() const {
+  return impl_->docker != nullptr ? impl_->docker->init() : impl_->process->pid();
+}
 pid_t Box::inner() const { return impl_->inner_pid > 0 ? impl_->inner_pid : pid(); }
-int Box::pidfd() const { return impl_->process->pidfd(); }
+int Box::pidfd() const {
+  return impl_->docker != nullptr ? impl_->docker->pidfd() : impl_->process->pidfd();
+}
 const LimitReport& Box::limits() const { return impl_->limits; }
 
 }  // namespace cbench

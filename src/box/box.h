@@ -57,8 +57,8 @@ struct BoxSpec {
   uint64_t tmp_bytes = uint64_t{1} << 30;  ///< size of /tmp and /dev/shm, which are memory
   bool network = false;                    ///< share the host's network
   std::string hostname = "box";
-  std::string image = "debian:12-slim";  ///< docker only
-  std::string label;                     ///< docker only: value of the label cbench.run
+  std::string image;  ///< docker only; "" = box_image()
+  std::string label;  ///< docker only: value of the label cbench.run
 };
 
 /// What holds the limits of this box, for the record.
@@ -79,15 +79,15 @@ class Box {
   Box& operator=(Box&&) = delete;
 
   /// Waits up to `seconds` (negative: for ever) for the command; the rest of the box may live on.
-  /// A death by signal N is reported as such; bwrap and docker encode it as exit code 128 + N, so a
-  /// command that itself exits with 129..192 reads the same.
+  /// A death by signal N is reported as such; bwrap encodes it as exit code 128 + N, so a command
+  /// that itself exits with 129..192 reads the same.
   std::optional<ExitStatus> wait(double seconds);
   /// SIGKILL for everything inside; returns when nothing is left. Idempotent.
   ExitStatus kill();
   /// SIGTERM to the command, up to `grace` seconds, then kill().
   ExitStatus stop(double grace);
 
-  pid_t pid() const;    ///< of the outermost process, in our namespace
+  pid_t pid() const;    ///< of the process, in our namespace, that all in the box descend from
   pid_t inner() const;  ///< of the box's first process in our namespace, or pid() if unknown
   int pidfd() const;    ///< readable when the command has ended
   const LimitReport& limits() const;
@@ -100,6 +100,11 @@ class Box {
 /// Runs a command in a box to its end with captured output (first `max_output` bytes per stream),
 /// killed at `timeout` seconds; nothing of it is left afterwards.
 RunResult run_in_box(BoxKind kind, BoxSpec spec, double timeout, size_t max_output = 1u << 20);
+
+/// The image of docker boxes that name none: what was set here (a contract's image), else
+/// $CBENCH_IMAGE, else "cbench-box".
+void set_box_image(const std::string& image);
+std::string box_image();
 
 /// Throws EnvironmentError("box_unavailable") unless boxes of this kind can be started here. The
 /// outcome is kept for the life of the process.

@@ -13,7 +13,7 @@ struct Launch {
   std::vector<Fd> keep;          ///< descriptors the child gets; ours can close once it has started
   Fd info;                       ///< bwrap writes the pid of the box's first process here
   Fd go;                         ///< the command starts when a byte arrives here
-  std::string token;             ///< direct: marks the environment; docker: the container's name
+  std::string token;             ///< direct: marks the environment
   bool encodes_signals = false;  ///< exit code 128 + N means signal N
 };
 
@@ -22,14 +22,10 @@ inline constexpr const char* kTokenVariable = "CBENCH_BOX";
 
 Launch bwrap_launch(const BoxSpec& spec);
 Launch direct_launch(const BoxSpec& spec);
-Launch docker_launch(const BoxSpec& spec);
 
 /// Sends SIGKILL to every process whose environment carries the token, until a pass over /proc
 /// finds none.
 void sweep_token(const std::string& token);
-
-/// docker kill / rm -f by name; harmless when it is gone.
-void docker_remove(const std::string& name);
 
 /// The first number from 3 on that neither the spec nor an earlier call uses.
 int next_free_fd(const ProcessOptions& process);
