@@ -68,6 +68,7 @@ void EvaluationArguments::declare(CLI::App& command) {
 int run_evaluation(Mode mode, const EvaluationArguments& arguments) {
   const Target target = resolve_target(arguments.path);
   const Contract contract = find_task(the_task(arguments, target.task));
+  set_box_image(contract.image);
   EvaluationOptions options;
   options.mode = mode;
   options.package = target.package;

@@ -43,7 +43,8 @@ void add_grade(CLI::App& app, int& exit_code) {
   command->add_option("file", arguments->file, "JSON lines, described in docs/grading.md")
       ->required();
   command
-      ->add_option("--box", arguments->box, "where programs run: bwrap, or direct (no isolation)")
+      ->add_option("--box", arguments->box,
+                   "where programs run: bwrap, docker, or direct (no isolation)")
       ->capture_default_str();
   command->callback([arguments, &exit_code] {
     run_grade(*arguments);

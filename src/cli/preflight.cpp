@@ -17,6 +17,7 @@ struct PreflightArguments {
 
 int preflight(PreflightArguments& a) {
   const Contract contract = find_task(a.task);
+  set_box_image(contract.image);
   a.options.box = parse_box_kind(a.box);
   a.options.self_check = !a.no_self_check;
   const auto checks = preflight_checks(contract, a.options);

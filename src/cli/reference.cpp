@@ -23,7 +23,9 @@ void add_reference(CLI::App& app, int& exit_code) {
   command->add_flag("-q,--quiet", a->options.quiet, "No progress");
   command->callback([a, &exit_code] {
     a->options.box = parse_box_kind(a->box);
-    make_reference(find_task(a->task), a->options);
+    const Contract contract = find_task(a->task);
+    set_box_image(contract.image);
+    make_reference(contract, a->options);
     exit_code = 0;
   });
 }

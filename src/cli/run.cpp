@@ -64,6 +64,7 @@ RunDir start_or_open(const Arguments& arguments) {
   run.box = parse_box_kind(arguments.box);
   if (!arguments.hours.empty()) run.budget_seconds = parse_hours(arguments.hours);
   run.contract = find_task(arguments.task);
+  set_box_image(run.contract.image);
   if (arguments.hours.empty()) run.budget_seconds = run.contract.budget;
   run.runs_dir = arguments.runs_dir;
   run.relaunch = arguments.relaunch;

@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kDockerRoot = int64_t{60} << 30;
+/// A GPU task's image holds a CUDA toolkit.
+constexpr int64_t kDockerRoot = int64_t{60} << 30, kSmallDockerRoot = int64_t{2} << 30;
 constexpr int kMaxRuns = 500;
 
 RunResult docker(const PreflightOptions& options, const std::vector<std::string>& arguments,
@@ -29,34 +30,54 @@ RunResult docker(const PreflightOptions& options, const std::vector<std::string>
   return run_process(process, seconds);
 }
 
-void check_docker_root(const Json& info, CheckLines& lines) {
+void check_docker_root(const Json& info, int64_t needed, CheckLines& lines) {
   const std::string root = info.value("DockerRootDir", "");
   std::error_code error;
   if (root.empty() || !fs::is_directory(root, error)) {
     return lines.warn("docker.disk",
                       "docker's directory " + printable(root) + " cannot be seen from here",
-                      "make sure that " + format_size(kDockerRoot) + " are free there");
+                      "make sure that " + format_size(needed) + " are free there");
   }
   const int64_t free = free_bytes(root);
   const std::string seen = format_size(free) + " free in " + root;
-  if (free >= kDockerRoot) return lines.ok("docker.disk", seen);
+  if (free >= needed) return lines.ok("docker.disk", seen);
   lines.fail("docker.disk", seen,
-             "make room (docker system prune): " + format_size(kDockerRoot) + " are needed");
+             "make room (docker system prune): " + format_size(needed) + " are needed");
+}
+
+/// The engine and `cbench check` run in the image: it must hold the libraries they are linked with.
+void check_program(const std::string& image, const PreflightOptions& options, CheckLines& lines) {
+  const std::string program =
+      options.program.empty() ? fs::read_symlink("/proc/self/exe").string() : options.program;
+  const RunResult version =
+      docker(options,
+             {"run", "--rm", "--pull", "never", "--network", "none", "--mount",
+              "type=bind,source=" + program + ",target=/cbench/cbench,readonly", "--entrypoint",
+              "/cbench/cbench", image, "--version"},
+             90);
+  if (version.status.ok()) {
+    return lines.ok("docker.program", "cbench " + printable(version.out, 60) + " runs in it");
+  }
+  lines.fail("docker.program",
+             "cbench does not run in " + image + ": " + printable(version.err, 200),
+             "the image lacks a library of cbench's: scripts/box_image.py " + program);
 }
 
 /// The image by digest, and a container with the GPU.
 void check_image(const Contract& contract, const PreflightOptions& options, CheckLines& lines) {
-  const std::string image = contract.image.empty() ? BoxSpec{}.image : contract.image;
+  const std::string image = contract.image.empty() ? box_image() : contract.image;
   const RunResult found = docker(options, {"image", "inspect", "--format", "{{.Id}}", image}, 30);
   if (!found.status.ok()) {
-    return lines.fail("docker.image", image + " is not here", "docker pull " + image);
+    return lines.fail("docker.image", image + " is not here",
+                      "docker pull " + image + ", or make one: scripts/box_image.py");
   }
-  if (image.find("@sha256:") == std::string::npos) {
+  if (image.find("@sha256:") == std::string::npos && !image.starts_with("sha256:")) {
     lines.warn("docker.image", image + " is named by a tag that can move",
                "name it by digest in the contract: image: NAME@sha256:...");
   } else {
     lines.ok("docker.image", image);
   }
+  check_program(image, options, lines);
   if (!needs_cuda(contract, options)) return;
   const RunResult gpu = docker(options,
                                {"run", "--rm", "--pull", "never", "--network", "none", "--gpus",
@@ -143,7 +164,7 @@ void check_docker(const Contract& contract, const PreflightOptions& options, Che
                  "install the NVIDIA container toolkit: nvidia-ctk runtime configure");
     }
   }
-  check_docker_root(info, lines);
+  check_docker_root(info, needs_cuda(contract, options) ? kDockerRoot : kSmallDockerRoot, lines);
   check_image(contract, options, lines);
   const RunResult left = docker(options, {"ps", "-q", "--filter", "label=cbench.run"}, 30);
   if (left.status.ok() && !left.out.empty()) {
