@@ -5,6 +5,7 @@
 
 #include "eval/grading/stops.h"
 #include "util/error.h"
+#include "util/file.h"
 #include "util/json.h"
 
 namespace cbench {
@@ -148,11 +149,12 @@ std::vector<int32_t> read_eos_ids(const std::string& checkpoint_dir) {
   for (const char* file : {"generation_config.json", "config.json"}) {
     const std::string path = checkpoint_dir + "/" + file;
     if (!std::filesystem::exists(path)) continue;
-    const Json json = read_json(path, {.max_bytes = 1 << 20});
+    const Json json = parse_json(quote_infinity(read_file(path, 1 << 20)), path);
     const Json* value = json.contains("eos_token_id") ? &json["eos_token_id"] : nullptr;
-    if (value == nullptr && json.contains("text_config") &&
-        json["text_config"].contains("eos_token_id")) {
-      value = &json["text_config"]["eos_token_id"];
+    for (const char* key : {"text_config", "llm_config"}) {
+      if (value == nullptr && json.contains(key) && json[key].contains("eos_token_id")) {
+        value = &json[key]["eos_token_id"];
+      }
     }
     if (value == nullptr || value->is_null()) continue;
     std::vector<int32_t> ids;

@@ -15,27 +15,6 @@ constexpr const char* kSupported =
     "qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3, llama, gemma4, gemma4_text, "
     "nemotron_h, and wrappers of a nemotron_h";
 
-/// Python writes non-finite numbers as bare words, which JSON lacks; they become strings.
-std::string with_quoted_infinity(std::string_view json) {
-  constexpr std::string_view kWord = "Infinity";
-  std::string out;
-  bool quoted = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    if (!quoted && json.substr(i).starts_with(kWord)) {
-      out.append("\"").append(kWord).append("\"");
-      i += kWord.size() - 1;
-      continue;
-    }
-    if (quoted && json[i] == '\\' && i + 1 < json.size()) {
-      out += json[i++];
-    } else if (json[i] == '"') {
-      quoted = !quoted;
-    }
-    out += json[i];
-  }
-  return out;
-}
-
 /// A multimodal wrapper: the text model's keys are in `text_config`.
 ModelConfig nested(const ConfigReader& root, const std::string& type, bool tied_by_default) {
   const ConfigReader text = root.object("text_config");
@@ -67,7 +46,7 @@ const char* nemotron_key(const ConfigReader& root, std::string type) {
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view json, std::string_view source) {
-  const Json root = parse_json(with_quoted_infinity(json), source);
+  const Json root = parse_json(quote_infinity(json), source);
   if (!root.is_object()) throw UsageError("config", std::string(source) + ": not a JSON object");
   const ConfigReader reader(root, source);
   reader.require_absent("quantization_config", "a quantized checkpoint; give the BF16 one");

@@ -17,7 +17,7 @@ constexpr int64_t kMaxModelWidth = 1 << 20;
 constexpr int64_t kMaxModelLayers = 1024;
 constexpr int64_t kMaxModelVocab = 1 << 24;
 constexpr int64_t kMaxModelHeads = 4096;
-constexpr int64_t kMaxModelExperts = 1 << 16;
+constexpr int64_t kMaxModelExperts = 4096;
 
 /// One JSON object; every error names the file and the key.
 class ConfigReader {

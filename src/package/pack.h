@@ -33,6 +33,8 @@ struct PackReport {
 };
 
 /// Writes cbench.json, weights.safetensors and src/plugin.cpp into `out`, a new or empty directory.
+/// Only the text model goes in; a layer's experts, however stored, become one matrix of their
+/// canonical name (docs/package.md).
 /// Throws UsageError ("not_empty", "rtn", the codes of TensorStore), EnvironmentError.
 PackReport pack_checkpoint(const std::string& checkpoint, const std::string& task,
                            const PackChoice& choice, const std::string& out);

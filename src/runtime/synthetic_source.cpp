@@ -64,7 +64,9 @@ std::vector<float> SyntheticSource::host_vector(const std::string& name,
                                                 std::span<const int64_t> shape) {
   size_t count = 1;
   for (const int64_t size : shape) count *= static_cast<size_t>(size);
-  const bool norm = name.ends_with("norm.weight");
+  // Norms and scales multiply; layer after layer near zero would leave nothing to measure.
+  const bool norm =
+      name.find("norm") != std::string::npos || name.find("scal") != std::string::npos;
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = (norm ? 1.0f : 0.0f) + block_[i % kBlock] * 0.1f;
   return values;

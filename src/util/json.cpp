@@ -74,6 +74,26 @@ SortedJson parse_sorted_json(std::string_view text, std::string_view source,
   return parse<SortedJson>(text, source, limits);
 }
 
+std::string quote_infinity(std::string_view json) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string out;
+  bool quoted = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (!quoted && json.substr(i).starts_with(kWord)) {
+      out.append("\"").append(kWord).append("\"");
+      i += kWord.size() - 1;
+      continue;
+    }
+    if (quoted && json[i] == '\\' && i + 1 < json.size()) {
+      out += json[i++];
+    } else if (json[i] == '"') {
+      quoted = !quoted;
+    }
+    out += json[i];
+  }
+  return out;
+}
+
 Json read_json(const std::string& path, const JsonLimits& limits) {
   return parse_json(read_file(path, limits.max_bytes), path, limits);
 }

@@ -29,6 +29,10 @@ Json parse_json(std::string_view text, std::string_view source, const JsonLimits
 SortedJson parse_sorted_json(std::string_view text, std::string_view source,
                              const JsonLimits& limits = {});
 
+/// Python writes infinity as a bare word, which JSON lacks; outside of strings it becomes the
+/// string "Infinity".
+std::string quote_infinity(std::string_view json);
+
 /// Reads and parses a file.
 Json read_json(const std::string& path, const JsonLimits& limits = {});
 

@@ -82,5 +82,16 @@ TEST(Generation, ARequestThatDoesNotFitIsRefused) {
   EXPECT_EQ(caught([&] { answers(2, requests); }).code, "prompt_too_long");
 }
 
+TEST(Generation, EndTokensAreFoundInEveryLayout) {
+  const char* const layouts[] = {R"({"eos_token_id": [7, 9]})",
+                                 R"({"text_config": {"eos_token_id": [7, 9]}})",
+                                 R"({"llm_config": {"eos_token_id": [7, 9], "x": Infinity}})"};
+  for (const char* layout : layouts) {
+    const TempDir dir("cbench-test-eos");
+    put_file(dir.path() + "/config.json", layout);
+    EXPECT_EQ(read_eos_ids(dir.path()), (std::vector<int32_t>{7, 9})) << layout;
+  }
+}
+
 }  // namespace
 }  // namespace cbench::testing
