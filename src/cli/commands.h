@@ -25,6 +25,7 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_pack(CLI::App& app, int& exit_code);
 void add_version(CLI::App& app, int& exit_code);
 void add_baseline_agent(CLI::App& app, int& exit_code);
+void add_relay(CLI::App& app, int& exit_code);
 void add_completion(CLI::App& app, int& exit_code);
 
 }  // namespace cbench

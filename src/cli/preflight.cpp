@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "relay/route.h"
 #include "util/error.h"
 
 namespace cbench {
@@ -18,6 +19,7 @@ struct PreflightArguments {
 int preflight(PreflightArguments& a) {
   const Contract contract = find_task(a.task);
   set_box_image(contract.image);
+  relay::agent_kind(a.options.agent);
   a.options.box = parse_box_kind(a.box);
   a.options.self_check = !a.no_self_check;
   const auto checks = preflight_checks(contract, a.options);
@@ -44,6 +46,8 @@ void add_preflight(CLI::App& app, int& exit_code) {
       "preflight", "Check that a run of a task would work on this machine; exit 0 if so, else 3");
   command->add_option("task", a->task, "Task name, directory or contract.yaml")->required();
   command->add_option("--box", a->box, "bwrap, docker or direct")->capture_default_str();
+  command->add_option("--agent", a->options.agent, "claude, codex, command:... or baseline")
+      ->capture_default_str();
   command->add_option("--device", a->options.device, "cpu or cuda instead of the contract's")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--runs-dir", a->options.runs_dir, "Where runs will be kept")

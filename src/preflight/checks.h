@@ -25,6 +25,10 @@ void check_python(const PreflightOptions& options, CheckLines& lines);
 void check_docker(const Contract& contract, const PreflightOptions& options, CheckLines& lines);
 void check_leftovers(const PreflightOptions& options, CheckLines& lines);
 
+// agent_checks.cpp
+void check_route(const PreflightOptions& options, CheckLines& lines);
+void check_agent_start(const PreflightOptions& options, CheckLines& lines);
+
 // task_checks.cpp
 void check_checkpoint(const Contract& contract, CheckLines& lines);
 void check_fetched(const Contract& contract, const PreflightOptions& options, CheckLines& lines);

@@ -9,7 +9,7 @@
 namespace cbench {
 namespace {
 
-constexpr double kQuick = 15, kBox = 60, kHashes = 300, kFullHashes = 4 * 3600;
+constexpr double kQuick = 15, kBox = 60, kHashes = 300, kFullHashes = 4 * 3600, kAgent = 120;
 
 }  // namespace
 
@@ -33,6 +33,8 @@ std::vector<Check> preflight_checks(const Contract& c, const PreflightOptions& o
   if (o.box == BoxKind::kDocker) {
     add("docker", 180, [&](CheckLines& l) { check_docker(c, o, l); });
   }
+  add("route", kAgent, [&](CheckLines& l) { check_route(o, l); });
+  add("agent", kAgent, [&](CheckLines& l) { check_agent_start(o, l); });
   add("leftovers", kQuick, [&](CheckLines& l) { check_leftovers(o, l); });
   add("checkpoint", kQuick, [&](CheckLines& l) { check_checkpoint(c, l); });
   add("fetched", o.full ? kFullHashes : kHashes, [&](CheckLines& l) { check_fetched(c, o, l); });

@@ -14,7 +14,8 @@ namespace cbench {
 
 struct PreflightOptions {
   BoxKind box = BoxKind::kBwrap;
-  std::string device;  ///< "" = the contract's
+  std::string device;              ///< "" = the contract's
+  std::string agent = "baseline";  ///< claude, codex, command:..., baseline
   std::string runs_dir = "runs";
   std::string program;  ///< our binary, for the self-check; "" = this one
   bool full = false;    ///< hash everything that was fetched
