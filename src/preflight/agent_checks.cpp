@@ -34,8 +34,10 @@ std::string smallest_call(const relay::Route& route) {
                       {"max_tokens", 1},
                       {"messages", Json::array({{{"role", "user"}, {"content", "ping"}}})}});
   }
-  return dump_json(
-      {{"model", route.model}, {"input", "ping"}, {"max_output_tokens", 16}, {"store", false}});
+  return dump_json({{"model", route.model},
+                    {"input", Json::array({{{"role", "user"}, {"content", "ping"}}})},
+                    {"max_output_tokens", 16},
+                    {"store", false}});
 }
 
 struct Answer {
