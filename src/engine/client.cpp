@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "model/config.h"
+#include "package/manifest.h"
 #include "util/clock.h"
 #include "util/error.h"
 #include "util/log.h"
@@ -29,6 +30,16 @@ constexpr int kEngineSocket = 3;     // descriptor number inside the box
 constexpr double kExitGrace = 10;    // seconds for a polite end
 constexpr double kLogGrace = 1;      // seconds for the log's last bytes after the end
 constexpr size_t kTailBytes = 8192;  // of the engine's log kept for messages
+
+/// The package's cbench.json, "" without one: what it says about the model's graph.
+std::string manifest_text(const std::string& package) {
+  const std::string path = package + "/" + std::string(kManifestName);
+  std::error_code ignored;
+  if (package.empty() ||
+      !std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored)))
+    return "";
+  return read_file(path, kMaxManifestBytes);
+}
 
 /// A codeword from the other side, made safe to print and to compare.
 std::string safe_code(const Json& head) {
@@ -230,7 +241,7 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
           {"slots", c.slots},
           {"max_length", c.max_length},
           {"logits_rows", c.logits_rows}}}},
-       {}, buffer_.get());
+       manifest_text(options_.package), buffer_.get());
   const Message warm = receive(options_.load_timeout);
   if (warm.type() != "warm") fail("engine_protocol", "expected warm, got another message");
   device_name_ = printable(json_string(warm.head, "device", "engine"), 100);
@@ -242,6 +253,11 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
     logits_ = SharedLogits::create_host(2 * half_floats_ * sizeof(float), buffer_);
   }
   reader_ = make_logits_reader(*logits_);
+  planned_ = arena_of(json_member(warm.head, "planned", "engine")).live;
+  // Rows on their way to a buffer in host memory.
+  const bool staged = options_.device == "cuda" && std::string_view(logits_->kind()) == "host";
+  planned_[static_cast<size_t>(Category::kLogits)] =
+      staged ? static_cast<int64_t>(half_floats_ * sizeof(float)) : 0;
   baseline_ = outside_memory();
   if (gpu_) device_baseline_ = gpu_->use(process_tree(box_->pid()));
   package_touched_ = true;
@@ -429,6 +445,7 @@ EngineMemory Engine::memory() {
   }
   EngineMemory memory;
   memory.arena = arena_of(message.head["storage"]);
+  memory.planned = planned_;
   memory.baseline = baseline_;
   memory.outside = outside_memory();
   if (gpu_) {

@@ -2,6 +2,7 @@
 // ends.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,13 +40,18 @@ struct EngineOptions {
 
 /// What the engine says about its memory, and what is seen from outside.
 struct EngineMemory {
-  ArenaReport arena;     ///< the engine's own report; trusted only as far as it explains the rest
+  ArenaReport arena;  ///< the engine's own report; trusted only as far as it explains the rest
+  /// What caches, activations and workspace may take: reported before a plugin was in the process.
+  std::array<int64_t, kCategories> planned{};
   int64_t outside = 0;   ///< host memory of the engine's processes: anonymous, shared, memory files
   int64_t baseline = 0;  ///< the same before the package was touched
   /// On a GPU the arena lies on the device, and so these are measured beside the host's memory.
   std::optional<DeviceUse> device;
   DeviceUse device_baseline;
 
+  /// Bytes that the arena explains: what it declares as model storage, which counts anyway, and the
+  /// rest up to what was planned.
+  int64_t explained() const;
   /// Growth since the baseline that nothing declared explains, beyond an allowance each
   /// (docs/engine-protocol.md). On a GPU host memory explains nothing: pinned buffers and host
   /// copies of weights count in full.
@@ -136,6 +142,7 @@ class Engine {
   size_t half_floats_ = 0;
   int64_t vocab_ = 0;
   int64_t baseline_ = 0;
+  std::array<int64_t, kCategories> planned_{};
   double load_seconds_ = 0;
   std::string device_name_;
 };

@@ -34,9 +34,17 @@ int64_t padding_of(const ArenaReport& arena) {
 
 }  // namespace
 
+int64_t EngineMemory::explained() const {
+  int64_t sum = arena.model_storage();
+  for (size_t i = 0; i < kCategories; ++i) {
+    if (!is_model_storage(static_cast<Category>(i))) sum += std::min(arena.live[i], planned[i]);
+  }
+  return sum;
+}
+
 int64_t EngineMemory::unexplained_host() const {
   if (device) return beyond(outside - baseline, kDriverHeapAllowance);
-  return beyond(outside - baseline - arena.live_total(), kHeapAllowance);
+  return beyond(outside - baseline - explained(), kHeapAllowance);
 }
 
 int64_t EngineMemory::unexplained_device() const {
@@ -46,7 +54,7 @@ int64_t EngineMemory::unexplained_device() const {
   // did.
   const int64_t growth = named ? device->engine - device_baseline.engine
                                : device->unowned() - device_baseline.unowned();
-  return beyond(growth - arena.live_total() - padding_of(arena), kDeviceAllowance);
+  return beyond(growth - explained() - padding_of(arena), kDeviceAllowance);
 }
 
 int64_t EngineMemory::unexplained_unowned() const {

@@ -15,6 +15,7 @@
 #include "engine/shared_logits.h"
 #include "engine/weights.h"
 #include "package/package.h"
+#include "runtime/planned_source.h"
 #include "runtime/synthetic_source.h"
 #include "util/error.h"
 #include "util/log.h"
@@ -99,6 +100,29 @@ class Server {
   }
 
  private:
+  std::unique_ptr<Ops> make_ops() const {
+    return options_.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+  }
+
+  /// What the model's caches, activations and workspace take: of a model without weights, given
+  /// back at once. Nothing of the package but its manifest was read, and no plugin is here yet, so
+  /// the evaluator may believe it.
+  ArenaReport rehearse(ModelConfig config, const std::string& manifest_text) const {
+    std::map<std::string, int64_t> low_rank;
+    try {
+      const Manifest manifest =
+          manifest_text.empty() ? Manifest() : parse_manifest(manifest_text, "");
+      config = apply_overrides(config, overrides_of(manifest));
+      low_rank.insert(manifest.graph.low_rank.begin(), manifest.graph.low_rank.end());
+    } catch (const Error&) {
+      // Loading the package will say what is wrong with it.
+    }
+    const std::unique_ptr<Ops> ops = make_ops();
+    PlannedSource weights(std::move(low_rank));
+    const Model model(*ops, config, weights, capacity_);
+    return ops->arena().report();
+  }
+
   /// hello -> warm (nothing of the package loaded yet: the evaluator takes its baseline) -> load ->
   /// ready.
   void start(Message hello) {
@@ -106,13 +130,17 @@ class Server {
     const ModelConfig base =
         parse_model_config(json_string(head, "config", "hello"), "config.json of the task");
     capacity_ = capacity_of(head);
-    ops_ = options_.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+    ops_ = make_ops();
     ops_->warm_up();
+    const ArenaReport planned = rehearse(base, hello.payload);
     ::malloc_trim(0);
     vocab_ = base.vocab;
     logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
     const std::string kind = open_logits(json_string(head, "logits", "hello"), hello.fd);
-    channel_.send({{"type", "warm"}, {"device", ops_->device_name()}, {"logits", kind}});
+    channel_.send({{"type", "warm"},
+                   {"device", ops_->device_name()},
+                   {"logits", kind},
+                   {"planned", storage_json(planned)}});
     const Message load = channel_.receive(kForEver);
     if (load.type() != "load") throw UsageError("protocol", "expected load");
     if (!logits_) logits_ = SharedLogits::open_host(load.fd, 2 * logits_bytes_);

@@ -96,7 +96,7 @@ TEST(HostileMemory, WhatIsHiddenIsUnexplained) {
   }
   EngineMemory memory;
   EXPECT_EQ(run_hostile("plain", &memory).code, "");
-  EXPECT_EQ(memory.unexplained(), 0);
+  expect_as_planned(memory);
 }
 
 TEST(HostileTime, ASlowEngineThatAnswersIsEndedByTheDeadline) {

@@ -124,6 +124,19 @@ inline EngineOptions engine_options(const TestPackage& package, const std::strin
   return options;
 }
 
+/// An honest engine takes no more for caches, activations and workspace than was planned, and holds
+/// nothing that nobody explains.
+inline void expect_as_planned(const EngineMemory& memory) {
+  for (int i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (is_model_storage(category)) continue;
+    EXPECT_LE(memory.arena.live[static_cast<size_t>(i)], memory.planned[static_cast<size_t>(i)])
+        << category_name(category);
+  }
+  EXPECT_EQ(memory.explained(), memory.arena.live_total());
+  EXPECT_EQ(memory.unexplained(), 0) << memory.explain();
+}
+
 /// Logits of every row of the sequences [rows, vocab], each in a slot of its own, in one batch.
 inline std::vector<float> engine_logits(Engine& engine,
                                         const std::vector<std::vector<int32_t>>& ids) {
