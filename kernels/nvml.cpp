@@ -1,6 +1,7 @@
 // NVML by dlopen: the few calls and structures it takes, as in nvml.h of the CUDA Toolkit.
 #include "nvml.h"
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include "util/error.h"
@@ -22,7 +23,7 @@ constexpr int kInsufficientSize = 7, kSmClock = 1, kMemoryClock = 2;
 
 struct Nvml::Library {
   int (*init)() = nullptr;
-  int (*handle)(unsigned, void**) = nullptr;
+  int (*handle)(const char*, void**) = nullptr;
   int (*memory)(void*, MemoryInfo*) = nullptr;
   int (*processes)(void*, unsigned*, ProcessInfo*) = nullptr;
   int (*energy)(void*, unsigned long long*) = nullptr;
@@ -30,6 +31,8 @@ struct Nvml::Library {
   int (*clock)(void*, int, unsigned*) = nullptr;
   int (*driver)(char*, unsigned) = nullptr;
   int (*name)(void*, char*, unsigned) = nullptr;
+  int (*uuid)(void*, char*, unsigned) = nullptr;
+  int (*minor_number)(void*, unsigned*) = nullptr;
   const char* (*error)(int) = nullptr;
 
   Library() {
@@ -47,7 +50,7 @@ struct Nvml::Library {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
     };
     find(init, "nvmlInit_v2");
-    find(handle, "nvmlDeviceGetHandleByIndex_v2");
+    find(handle, "nvmlDeviceGetHandleByPciBusId_v2");
     find(memory, "nvmlDeviceGetMemoryInfo");
     find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
     find(energy, "nvmlDeviceGetTotalEnergyConsumption");
@@ -55,6 +58,8 @@ struct Nvml::Library {
     find(clock, "nvmlDeviceGetClockInfo");
     find(driver, "nvmlSystemGetDriverVersion");
     find(name, "nvmlDeviceGetName");
+    find(uuid, "nvmlDeviceGetUUID");
+    find(minor_number, "nvmlDeviceGetMinorNumber");
     find(error, "nvmlErrorString");
     check(init(), "nvmlInit");
   }
@@ -69,8 +74,14 @@ const Nvml::Library& Nvml::library() {
 }
 
 Nvml::Nvml(int device) {
-  library().check(library().handle(static_cast<unsigned>(device), &device_),
-                  "nvmlDeviceGetHandleByIndex");
+  char bus[32] = {};
+  if (const cudaError_t error = cudaDeviceGetPCIBusId(bus, sizeof bus, device);
+      error != cudaSuccess) {
+    throw EnvironmentError("no_gpu", "CUDA has no device " + std::to_string(device) + " (" +
+                                         cudaGetErrorString(error) +
+                                         "); look at nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  library().check(library().handle(bus, &device_), "nvmlDeviceGetHandleByPciBusId");
 }
 
 std::vector<Nvml::Process> Nvml::processes() const {
@@ -137,6 +148,16 @@ std::string Nvml::name() const {
   char text[96] = {};
   library().check(library().name(device_, text, sizeof text - 1), "nvmlDeviceGetName");
   return text;
+}
+std::string Nvml::uuid() const {
+  char text[96] = {};
+  library().check(library().uuid(device_, text, sizeof text - 1), "nvmlDeviceGetUUID");
+  return text;
+}
+int Nvml::minor_number() const {
+  unsigned number = 0;
+  library().check(library().minor_number(device_, &number), "nvmlDeviceGetMinorNumber");
+  return static_cast<int>(number);
 }
 
 }  // namespace cbench::cuda

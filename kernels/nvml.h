@@ -13,7 +13,8 @@ namespace cbench::cuda {
 
 class Nvml {
  public:
-  /// Throws EnvironmentError ("nvml") when the library or the device is not there.
+  /// The GPU that is `device` to CUDA in this process: NVML counts all GPUs of the machine, CUDA
+  /// those it was left (CUDA_VISIBLE_DEVICES). Throws EnvironmentError ("nvml", "no_gpu").
   explicit Nvml(int device);
 
   struct Process {
@@ -34,6 +35,8 @@ class Nvml {
   int memory_clock() const;    ///< MHz
   std::string driver() const;  ///< version
   std::string name() const;
+  std::string uuid() const;  ///< "GPU-..."
+  int minor_number() const;  ///< of /dev/nvidia<minor>
 
  private:
   struct Library;

@@ -234,6 +234,8 @@ Box::Box(BoxKind kind, const BoxSpec& spec) : impl_(std::make_unique<Impl>()) {
   impl_->kind = kind;
   BoxSpec complete = spec;
   complete.env.emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
+  // By name, so that what is first outside is first inside on a machine with several.
+  if (spec.gpu) complete.env["CUDA_VISIBLE_DEVICES"] = spec.gpu->uuid;
   impl_->start(complete);
 }
 

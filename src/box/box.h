@@ -44,12 +44,18 @@ struct Limits {
   uint64_t cpu_seconds = 0;    ///< processor time per process
 };
 
+/// One NVIDIA GPU of the machine.
+struct BoxGpu {
+  std::string uuid;  ///< "GPU-..."
+  int minor = 0;     ///< /dev/nvidia<minor>
+};
+
 struct BoxSpec {
   std::vector<std::string> argv;  ///< argv[0] is looked up in the box's PATH unless absolute
   std::map<std::string, std::string> env;  ///< the whole environment (PATH has a default)
   std::vector<Mount> mounts;               ///< in this order, on top of the system directories
   std::string cwd = "/tmp";                ///< a path inside
-  bool gpu = false;                        ///< NVIDIA devices are visible
+  std::optional<BoxGpu> gpu;               ///< the one GPU that is visible
   bool own_user = false;  ///< as root: also leave root outside (nothing private can be mounted)
   std::vector<std::pair<int, int>> fds;  ///< {ours, number inside}; all others are closed
   std::optional<int> stdin_fd, stdout_fd, stderr_fd;  ///< default: /dev/null

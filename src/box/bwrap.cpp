@@ -2,7 +2,6 @@
 #include <array>
 #include <filesystem>
 
-#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,14 +34,12 @@ void add_system(Args& args) {
   }
 }
 
-void add_gpu(Args& args) {
-  glob_t found{};
-  if (::glob("/dev/nvidia*", 0, nullptr, &found) == 0) {
-    for (size_t i = 0; i < found.gl_pathc; ++i) {
-      add(args, {"--dev-bind-try", found.gl_pathv[i], found.gl_pathv[i]});
-    }
+/// The one GPU and the driver's common nodes: memory of another GPU would be nobody's to count.
+void add_gpu(Args& args, const BoxGpu& gpu) {
+  for (const std::string& name : {"nvidia" + std::to_string(gpu.minor), std::string("nvidiactl"),
+                                  std::string("nvidia-uvm"), std::string("nvidia-uvm-tools")}) {
+    add(args, {"--dev-bind-try", "/dev/" + name, "/dev/" + name});
   }
-  ::globfree(&found);
   add(args, {"--ro-bind-try", "/sys/bus/pci", "/sys/bus/pci"});
   add(args, {"--ro-bind-try", "/sys/devices", "/sys/devices"});
 }
@@ -69,7 +66,7 @@ void add_devices_and_mounts(Args& args, const BoxSpec& spec) {
   const std::string size = std::to_string(spec.tmp_bytes);
   add(args, {"--proc", "/proc", "--dev", "/dev"});
   add(args, {"--size", size, "--perms", "1777", "--tmpfs", "/dev/shm"});
-  if (spec.gpu) add_gpu(args);
+  if (spec.gpu) add_gpu(args, *spec.gpu);
   if (!spec.gpu) add(args, {"--ro-bind-try", "/sys/devices/system", "/sys/devices/system"});
   add(args, {"--size", size, "--perms", "1777", "--tmpfs", "/tmp"});
   for (const Mount& mount : spec.mounts) {

@@ -84,7 +84,7 @@ std::vector<std::string> run_command(const BoxSpec& spec, const std::string& nam
     const std::string bytes = std::to_string(limits.memory);
     add({"--memory", bytes, "--memory-swap", bytes});
   }
-  if (spec.gpu) add({"--gpus", "all"});
+  if (spec.gpu) add({"--gpus", "device=" + spec.gpu->uuid});
   add({"--mount", mount_argument(directory, entry::kDirectory, false)});
   for (const Mount& mount : spec.mounts) {
     open_mount(mount);

@@ -203,7 +203,7 @@ BoxSpec Engine::box_spec(int socket, int log) const {
     if (!direct) spec.mounts.push_back({options_.plugin, "/plugin/plugin.so", false});
   }
   if (options_.synthetic) spec.argv.push_back("--synthetic");
-  spec.gpu = options_.device == "cuda";
+  if (gpu_) spec.gpu = gpu_->box_gpu();
   // Where the driver's libraries lie is this machine's business, not the package's.
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
   if (spec.gpu && libraries != nullptr) spec.env["LD_LIBRARY_PATH"] = libraries;
@@ -219,6 +219,7 @@ BoxSpec Engine::box_spec(int socket, int log) const {
 
 Engine::Engine(const EngineOptions& options) : options_(options) {
   const double started = boot_seconds();
+  if (options_.device == "cuda") gpu_ = make_gpu_meter(0);
   auto [ours, theirs] = Channel::make_pair();
   auto [log_read, log_write] = make_pipe();
   box_ = std::make_unique<Box>(options_.box, box_spec(theirs.descriptor(), log_write.get()));
@@ -275,7 +276,6 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
 /// memory cannot be shared between processes.
 void Engine::create_logits() {
   const size_t bytes = 2 * half_floats_ * sizeof(float);
-  if (options_.device == "cuda") gpu_ = make_gpu_meter(0);
   if (options_.device == "cuda" && options_.share_device_memory) {
     try {
       logits_ = SharedLogits::create_cuda(0, bytes, buffer_);

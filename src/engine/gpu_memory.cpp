@@ -26,6 +26,7 @@ class NvmlMeter : public GpuMeter {
     use.used = nvml_.used();
     return use;
   }
+  BoxGpu box_gpu() const override { return {nvml_.uuid(), nvml_.minor_number()}; }
   int64_t total() const override { return nvml_.total(); }
   double energy() const override { return nvml_.energy(); }
   double power() const override { return nvml_.power(); }

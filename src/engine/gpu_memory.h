@@ -7,6 +7,8 @@
 
 #include <sys/types.h>
 
+#include "box/box.h"
+
 namespace cbench {
 
 /// Device memory at one moment, in bytes.
@@ -23,12 +25,14 @@ class GpuMeter {
  public:
   virtual ~GpuMeter() = default;
   virtual DeviceUse use(std::span<const pid_t> engine) const = 0;
-  virtual int64_t total() const = 0;  ///< bytes of the device
-  virtual double energy() const = 0;  ///< joules since the driver was loaded; moves every 100 ms
-  virtual double power() const = 0;   ///< watts, now
+  virtual BoxGpu box_gpu() const = 0;  ///< which GPU this is, for a box
+  virtual int64_t total() const = 0;   ///< bytes of the device
+  virtual double energy() const = 0;   ///< joules since the driver was loaded; moves every 100 ms
+  virtual double power() const = 0;    ///< watts, now
 };
 
-/// Reads NVML. Throws EnvironmentError ("no_gpu", "no_cuda").
+/// Reads NVML about the GPU that is `device` to CUDA in this process (CUDA_VISIBLE_DEVICES counts).
+/// Throws EnvironmentError ("no_gpu", "no_cuda").
 std::unique_ptr<GpuMeter> make_gpu_meter(int device);
 
 }  // namespace cbench

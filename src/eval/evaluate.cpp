@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kBootstrapSeed =
     20250101;                                // fixed: the interval is a function of the block sums
-constexpr int64_t kBusy = int64_t{1} << 30;  // device memory of others that is worth a word
+constexpr int64_t kBusy = int64_t{1} << 30;  // device memory of others that spoils a measurement
 constexpr uint64_t kEngineMemory = uint64_t{16} << 30;
 /// Names are no place for weights: paths are not counted as bytes, so there may be few of them.
 constexpr uint64_t kMaxPathBytes = 64u << 10;
@@ -142,8 +142,14 @@ class Evaluation {
     if (!gpu_) return;
     verdict_.energy.emplace().idle_watts = gpu_->power();
     if (const int64_t busy = gpu_->use({}).others; busy > kBusy) {
-      spdlog::warn("other processes hold {} of the GPU: speed and energy are not the package's own",
-                   format_size(busy));
+      const std::string message = "other processes hold " + format_size(busy) + " of the GPU";
+      if (options_.mode == Mode::kVerify) {
+        throw EnvironmentError("gpu_busy", message +
+                                               ": a verdict needs it alone; end them (nvidia-smi "
+                                               "lists them) or choose another GPU by "
+                                               "CUDA_VISIBLE_DEVICES");
+      }
+      spdlog::warn("{}: speed and energy are not the package's own", message);
     }
   }
 

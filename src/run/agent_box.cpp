@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "engine/build.h"
+#include "engine/gpu_memory.h"
 #include "util/error.h"
 #include "util/file.h"
 
@@ -131,7 +132,7 @@ BoxSpec agent_box(BoxKind kind, const RunDir& run, const Contract& contract,
   write_file_atomic(run.input() + "/submission.h", submission_header());
   BoxSpec spec;
   spec.cwd = places.work;
-  spec.gpu = contract.hardware.device == "cuda";
+  if (contract.hardware.device == "cuda") spec.gpu = make_gpu_meter(0)->box_gpu();
   spec.tmp_bytes = kAgentTmp;
   spec.hostname = "agent";
   spec.label = run.id();
