@@ -14,6 +14,8 @@ fi
 cmake --preset release "${launcher[@]}" >/dev/null
 cmake --build --preset release
 ctest --test-dir build/release --output-on-failure --no-tests=error
+# ctest hides why a test was skipped.
+grep -h '^SKIPPED:' build/release/Testing/Temporary/LastTest.log || true
 
 if [ "${1:-}" != --no-sanitize ]; then
   # The modules that read what an adversary wrote, and the runtime underneath.

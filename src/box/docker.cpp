@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <sstream>
 
 #include <poll.h>
 #include <signal.h>
@@ -26,6 +28,7 @@
 namespace cbench {
 namespace {
 
+constexpr const char* kOwnerLabel = "cbench.owner";
 constexpr double kStartTime = 120;  // seconds until a container runs: a cold disk, a busy engine
 constexpr double kEndTime = 30;     // seconds until the engine has removed a dead container
 
@@ -71,7 +74,8 @@ std::vector<std::string> run_command(const BoxSpec& spec, const std::string& nam
   std::vector<std::string> args = {"docker", "run", "--rm"};
   const auto add = [&](std::initializer_list<std::string> more) { args.insert(args.end(), more); };
   const std::string size = std::to_string(spec.tmp_bytes);
-  add({"--name", name, "--label", "cbench.run=" + spec.label, "--hostname", spec.hostname});
+  add({"--name", name, "--hostname", spec.hostname, "--label", "cbench.run=" + spec.label});
+  add({"--label", std::string(kOwnerLabel) + "=" + box_owner(::getpid())});
   add({"--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"});
   add({"--pull", "never", "--log-driver", "none", "--network", spec.network ? "bridge" : "none"});
   add({"--workdir", spec.cwd, "--ulimit", "core=0", "--no-healthcheck"});
@@ -210,6 +214,45 @@ std::string box_image() {
   if (!chosen_image().empty()) return chosen_image();
   const char* named = std::getenv("CBENCH_IMAGE");
   return named != nullptr && *named != '\0' ? named : "cbench-box";
+}
+
+std::string box_owner(pid_t pid) {
+  std::string stat;
+  try {
+    stat = read_file("/proc/" + std::to_string(pid) + "/stat", 1 << 16);
+  } catch (const Error&) {
+    return "";
+  }
+  // Field 22 is the start time; the name, which may hold anything, ends at the last ')'.
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string start;
+  for (int field = 3; field <= 22; ++field) fields >> start;
+  std::error_code error;
+  const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  return boot_id() + "/" + space + "/" + std::to_string(pid) + "/" + start;
+}
+
+void remove_orphaned_boxes() {
+  ProcessOptions list;
+  list.inherit_env = true;
+  list.argv = {"docker",   "ps",
+               "--all",    "--no-trunc",
+               "--filter", std::string("label=") + kOwnerLabel,
+               "--format", std::string("{{.ID}} {{.Label \"") + kOwnerLabel + "\"}}"};
+  const RunResult found = run_process(list, 30);
+  const std::string mine = box_owner(::getpid());
+  // Only those of this boot and this pid namespace can be judged.
+  const std::string here = mine.substr(0, mine.find('/', mine.find('/') + 1) + 1);
+  std::istringstream lines(found.out);
+  for (std::string id, owner; lines >> id >> owner;) {
+    if (!owner.starts_with(here)) continue;
+    const pid_t pid = std::atoi(owner.c_str() + here.size());
+    if (pid <= 0 || box_owner(pid) == owner) continue;
+    ProcessOptions remove;
+    remove.inherit_env = true;
+    remove.argv = {"docker", "rm", "--force", "--volumes", id};
+    run_process(remove, 60);
+  }
 }
 
 DockerBox::DockerBox(const BoxSpec& spec)

@@ -48,6 +48,14 @@ class DockerBox {
   bool removed_ = false;
 };
 
+/// Who a container belongs to: a process of this machine, told apart from a later one of the same
+/// number. "" when there is no such process.
+std::string box_owner(pid_t pid);
+
+/// Removes containers whose owner has ended: what a cbench leaves that is killed between the making
+/// and the start of a container.
+void remove_orphaned_boxes();
+
 /// The static program that a docker box runs first.
 std::string_view box_entry_program();
 

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include "box/box.h"
+#include "box/docker.h"
 #include "util/clock.h"
 #include "util/error.h"
 #include "util/text.h"
@@ -77,7 +78,10 @@ std::string probe(BoxKind kind) {
   }
   if (find_program(options.argv[0]).empty()) return options.argv[0] + " is not installed";
   const RunResult result = run_process(options, 20);
-  if (result.status.ok() && !result.timed_out) return "";
+  if (result.status.ok() && !result.timed_out) {
+    if (kind == BoxKind::kDocker) remove_orphaned_boxes();
+    return "";
+  }
   return options.argv[0] +
          " failed: " + (result.timed_out ? "no answer in 20 s" : printable(result.err));
 }

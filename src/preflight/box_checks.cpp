@@ -56,7 +56,8 @@ void check_program(const std::string& image, const PreflightOptions& options, Ch
               "/cbench/cbench", image, "--version"},
              90);
   if (version.status.ok()) {
-    return lines.ok("docker.program", "cbench " + printable(version.out, 60) + " runs in it");
+    const std::string line = version.out.substr(0, version.out.find('\n'));
+    return lines.ok("docker.program", printable(line, 80) + " runs in it");
   }
   lines.fail("docker.program",
              "cbench does not run in " + image + ": " + printable(version.err, 200),
@@ -166,9 +167,9 @@ void check_docker(const Contract& contract, const PreflightOptions& options, Che
   }
   check_docker_root(info, needs_cuda(contract, options) ? kDockerRoot : kSmallDockerRoot, lines);
   check_image(contract, options, lines);
-  const RunResult left = docker(options, {"ps", "-q", "--filter", "label=cbench.run"}, 30);
+  const RunResult left = docker(options, {"ps", "-aq", "--filter", "label=cbench.run"}, 30);
   if (left.status.ok() && !left.out.empty()) {
-    lines.warn("docker.left", "containers of cbench runs are running",
+    lines.warn("docker.left", "there are containers of cbench runs",
                "docker ps --filter label=cbench.run; docker rm -f those of dead runs");
   }
 }

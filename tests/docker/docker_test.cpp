@@ -1,9 +1,13 @@
 // What cbench does through a real docker engine: engines, graders, whole runs, the end of a killed
 // cbench, and what it says when images, daemon or space are missing. Started by
 // scripts/with_docker.sh; skipped, loudly, without an engine.
+#include "box/docker.h"
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include <fcntl.h>
@@ -28,7 +32,9 @@ class DockerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
-      require_box(BoxKind::kDocker);
+      BoxSpec spec;
+      spec.argv = {"/bin/true"};
+      run_in_box(BoxKind::kDocker, spec, 60);
     } catch (const EnvironmentError& error) {
       GTEST_SKIP() << error.what() << " (scripts/with_docker.sh starts an engine)";
     }
@@ -199,6 +205,29 @@ TEST_F(DockerTest, AKilledCbenchLeavesNothing) {
   ::kill(process.pid(), SIGKILL);
   process.wait(-1);
   EXPECT_TRUE(comes_true(20, [] { return containers().empty(); })) << containers();
+}
+
+TEST_F(DockerTest, OrphansAreRemovedAndOthersAreNot) {
+  ProcessOptions options;
+  options.argv = {"/bin/sleep", "100"};
+  std::string dead;
+  {
+    const Process process(options);
+    dead = box_owner(process.pid());
+  }
+  ASSERT_NE(dead, "");
+  const auto make = [](const std::string& owner) {
+    return docker({"create", "--label", "cbench.owner=" + owner, box_image(), "/bin/true"}).out;
+  };
+  make(dead);
+  make(std::string("other-boot/pid:[1]/1/2"));
+  const std::string mine = make(box_owner(::getpid()));
+  remove_orphaned_boxes();
+  const std::string left = containers();
+  EXPECT_EQ(std::count(left.begin(), left.end(), '\n'), 2) << left;
+  EXPECT_NE(left.find(mine.substr(0, 12)), std::string::npos);
+  std::istringstream ids(left);
+  for (std::string id; ids >> id;) docker({"rm", "-f", id});
 }
 
 /// Last: it fills the engine's root, which scripts/with_docker.sh keeps in memory of its own.
