@@ -11,35 +11,13 @@
 #include <algorithm>
 #include <string>
 
-#include "attention_value.cuh"
+#include "attention_decode.cuh"
 #include "util/error.h"
 
 namespace cbench::cuda {
 namespace {
 
 constexpr int kWarps = 16, kPerWarp = kDecodeSplit / kWarps, kMaxGroup = 8;
-
-struct Problem {
-  const bf16* qkv;
-  bf16* k;
-  bf16* v;
-  float* part;   // [rows, query_heads, splits, head_dim]
-  float2* norm;  // [rows, query_heads, splits]: maximum and sum
-  bf16* y;
-  DeviceBatch batch;
-  Norm q_norm, k_norm;
-  Rope rope;
-  int first, query_heads, kv_heads, head_dim, splits, pieces;  // pieces: blocks per kv head
-  int64_t max_length, width;
-  int window;  // positions that a row sees, itself included
-  float scale, v_norm_eps;
-  bool gated, step, k_is_v;
-};
-
-/// First position that a row sees.
-__device__ __forceinline__ int first_seen(const Problem& p, int position) {
-  return max(0, position - p.window + 1);
-}
 
 /// kDims consecutive BF16, kept packed until they are used.
 template <int kDims>
@@ -73,37 +51,6 @@ struct Packed {
   }
 };
 
-/// A head's values normalized, rotated and rounded as the cache holds them; by one warp, through
-/// shared memory. `to` may be in global memory too.
-__device__ void prepare_head(const bf16* from, const Norm& norm, const Rope& rope, int d,
-                             int position, float* x, bf16* shared_to, bf16* global_to) {
-  const int lane = threadIdx.x % 32;
-  float square = 0;
-  for (int i = lane; i < d; i += 32) {
-    x[i] = to_float(from[i]);
-    square = fmaf(x[i], x[i], square);
-  }
-  if (norm.weight) {
-    const float scale = rsqrtf(warp_sum(square) / static_cast<float>(d) + norm.eps);
-    for (int i = lane; i < d; i += 32) x[i] *= scale * norm.weight[i];
-  }
-  __syncwarp();
-  const auto put = [&](int i, float value) {
-    const bf16 rounded = to_bf16(value);
-    shared_to[i] = rounded;
-    if (global_to) global_to[i] = rounded;
-  };
-  const int half = static_cast<int>(rope.rotary) / 2;
-  for (int i = lane; i < half; i += 32) {
-    float sine, cosine;
-    sincosf(static_cast<float>(position) * rope.inv_freq[i], &sine, &cosine);
-    sine *= rope.scale, cosine *= rope.scale;
-    put(i, x[i] * cosine - x[i + half] * sine);
-    put(i + half, x[i + half] * cosine + x[i] * sine);
-  }
-  for (int i = 2 * half + lane; i < d; i += 32) put(i, x[i]);
-}
-
 template <int kDims, int kGroup>
 struct SplitShared {
   static constexpr int kMaxDim = 32 * kDims;
@@ -113,7 +60,8 @@ struct SplitShared {
 };
 
 template <int kDims, int kGroup>
-__global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kWarps * 32, 1)
+    split_kernel(const __grid_constant__ DecodeProblem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& shared = *reinterpret_cast<SplitShared<kDims, kGroup>*>(raw);
   pdl_trigger();
@@ -236,25 +184,24 @@ __global__ void __launch_bounds__(kWarps * 32, 1) split_kernel(const __grid_cons
   }
 }
 
-constexpr int kJoinThreads = 256, kJoinPieces = 64;
+constexpr int kJoinDims = 256, kJoinGroups = 4, kJoinThreads = kJoinDims * kJoinGroups;
+constexpr int kJoinPieces = 256;
 
-/// One block per row and head; pieces in ascending order, kJoinPieces weights at a time. A thread
-/// has kPer dims.
-template <int kPer>
-__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Problem p) {
-  __shared__ float weight[kJoinPieces], reduce[kJoinThreads / 32];
+/// One block per row, head and kJoinDims dims. Each of kJoinGroups groups of threads adds every
+/// kJoinGroups-th piece, in ascending order; the groups are added in order.
+__global__ void __launch_bounds__(kJoinThreads)
+    join_kernel(const __grid_constant__ DecodeProblem p) {
+  __shared__ float weight[kJoinPieces], reduce[kJoinThreads / 32], part[kJoinGroups][kJoinDims];
   pdl_begin();
   const int head = blockIdx.x, row = p.first + blockIdx.y, d = p.head_dim, t = threadIdx.x;
+  const int dim = blockIdx.z * kJoinDims + t % kJoinDims, group = t / kJoinDims;
   const int position = p.batch.positions[row];
   const int pieces = position / kDecodeSplit - first_seen(p, position) / kDecodeSplit + 1;
   const size_t piece = (static_cast<size_t>(blockIdx.y) * p.query_heads + head) * p.splits;
   const float2* norm = p.norm + piece;
-  float gate[kPer] = {};
-#pragma unroll
-  for (int i = 0; i < kPer; i++) {
-    const int dim = t + i * kJoinThreads;
-    if (p.gated && dim < d) gate[i] = to_float(p.qkv[row * p.width + head * 2 * d + d + dim]);
-  }
+  float gate = 0;
+  if (p.gated && group == 0 && dim < d)
+    gate = to_float(p.qkv[row * p.width + head * 2 * d + d + dim]);
 
   float top = -INFINITY;
   for (int s = t; s < pieces; s += kJoinThreads) top = fmaxf(top, norm[s].x);
@@ -265,7 +212,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   for (int i = 0; i < kJoinThreads / 32; i++) top = fmaxf(top, reduce[i]);
   __syncthreads();
 
-  float value[kPer] = {}, total = 0;
+  float value = 0, total = 0;
   for (int base = 0; base < pieces; base += kJoinPieces) {
     const int count = min(kJoinPieces, pieces - base);
     float mine = 0;
@@ -275,28 +222,24 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
       mine = weight[t] * n.y;
     }
     total += block_sum<kJoinThreads>(mine, reduce);  // ends with a barrier: the weights are there
-#pragma unroll
-    for (int i = 0; i < kPer; i++) {
-      if (t + i * kJoinThreads >= d) break;
-      const float* part = p.part + (piece + base) * d + t + i * kJoinThreads;
-#pragma unroll 16
-      for (int s = 0; s < count; s++)
-        value[i] = fmaf(weight[s], part[static_cast<size_t>(s) * d], value[i]);
+    if (dim < d) {
+      const float* from = p.part + (piece + base) * d + dim;
+#pragma unroll 8
+      for (int s = group; s < count; s += kJoinGroups)
+        value = fmaf(weight[s], from[static_cast<size_t>(s) * d], value);
     }
     __syncthreads();
   }
-#pragma unroll
-  for (int i = 0; i < kPer; i++) {
-    const int dim = t + i * kJoinThreads;
-    if (dim >= d) return;
-    value[i] /= total;
-    if (p.gated) value[i] *= sigmoid(gate[i]);
-    p.y[(static_cast<size_t>(row) * p.query_heads + head) * d + dim] = to_bf16(value[i]);
-  }
+  part[group][t % kJoinDims] = value;
+  __syncthreads();
+  if (group > 0 || dim >= d) return;
+  value = ((part[0][t] + part[1][t]) + (part[2][t] + part[3][t])) / total;
+  if (p.gated) value *= sigmoid(gate);
+  p.y[(static_cast<size_t>(row) * p.query_heads + head) * d + dim] = to_bf16(value);
 }
 
 template <int kDims, int kGroup>
-void run_split(const Problem& p, int64_t rows, cudaStream_t stream) {
+void run_split(const DecodeProblem& p, int64_t rows, cudaStream_t stream) {
   constexpr size_t kBytes = sizeof(SplitShared<kDims, kGroup>);
   static const bool ready = (allow_shared(split_kernel<kDims, kGroup>, kBytes), true);
   (void)ready;
@@ -320,7 +263,7 @@ int64_t split_count(const AttentionSpec& s, int64_t max_length) {
 }
 
 template <int kDims>
-void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
+void run_split(const DecodeProblem& p, int group, int64_t rows, cudaStream_t stream) {
   switch (group) {
     case 1:
       return run_split<kDims, 1>(p, rows, stream);
@@ -336,7 +279,7 @@ void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
   }
 }
 
-void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
+void run_split(const DecodeProblem& p, int group, int64_t rows, cudaStream_t stream) {
   const int d = p.head_dim;
   if (d <= 32) return run_split<1>(p, group, rows, stream);
   if (d <= 64 && d % 2 == 0) return run_split<2>(p, group, rows, stream);
@@ -349,9 +292,9 @@ void run_split(const Problem& p, int group, int64_t rows, cudaStream_t stream) {
           " are not supported on the GPU; multiples of 8 up to 256 and of 16 up to 512 are");
 }
 
-Problem problem(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
+DecodeProblem problem(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
   const AttentionSpec& s = *call.spec;
-  Problem p{};
+  DecodeProblem p{};
   p.qkv = static_cast<const bf16*>(call.qkv);
   p.k = static_cast<bf16*>(call.cache.k);
   p.v = static_cast<bf16*>(call.cache.v);
@@ -387,11 +330,16 @@ size_t attention_decode_scratch(const AttentionSpec& s, int64_t max_length, int6
 }
 
 void attention_decode(const AttentionCall& call, int64_t first, int64_t rows, void* scratch) {
-  const Problem p = problem(call, first, rows, scratch);
-  run_split(p, group_size(*call.spec), rows, call.stream);
-  const dim3 grid(p.query_heads, static_cast<unsigned>(rows));
-  launch(p.head_dim > kJoinThreads ? join_kernel<2> : join_kernel<1>, grid, kJoinThreads, 0,
-         call.stream, p);
+  DecodeProblem p = problem(call, first, rows, scratch);
+  if (call.step && attention_step_takes(*call.spec)) {
+    p.pieces = static_cast<int>(ceil_div(p.query_heads / p.kv_heads, kStepHeads));
+    attention_step_pieces(p, rows, call.stream);
+  } else {
+    run_split(p, group_size(*call.spec), rows, call.stream);
+  }
+  const dim3 grid(p.query_heads, static_cast<unsigned>(rows),
+                  static_cast<unsigned>(ceil_div(p.head_dim, kJoinDims)));
+  launch(join_kernel, grid, kJoinThreads, 0, call.stream, p);
 }
 
 }  // namespace cbench::cuda

@@ -8,7 +8,7 @@
 // Head widths 16, 32, 64, 128, 256, 512; others go row by row through attention_decode. At 512 two
 // groups of 4 warps share the tiles: each computes all scores and half of the output columns, which
 // is what fits the registers.
-#include "attention.h"
+#include "attention_prefill.cuh"
 #include "mma.cuh"
 
 namespace cbench::cuda {
@@ -22,18 +22,7 @@ constexpr int kSplit = kDim > 256 ? 2 : 1;
 template <int kDim>
 constexpr int kThreads = 128 * kSplit<kDim>;
 
-struct Problem {
-  const bf16* q;
-  const bf16* k;
-  const bf16* v;
-  const bf16* gate;  // qkv + head_dim, or null
-  bf16* y;
-  DeviceBatch batch;
-  int query_heads, kv_heads;
-  int64_t max_length, width;
-  float scale_log2;  // scale * log2(e)
-  int window;        // positions that a row sees, itself included
-};
+using Problem = PrefillProblem;
 
 template <int kDim>
 struct Shared {
@@ -208,7 +197,7 @@ void run(const Problem& p, cudaStream_t stream) {
 
 bool attention_prefill_takes(const AttentionSpec& s) {
   const int64_t d = s.head_dim;
-  return d == 16 || d == 32 || d == 64 || d == 128 || d == 256 || d == 512;
+  return d == 16 || d == 32 || attention_flash_takes(d);
 }
 
 void attention_prefill(const AttentionCall& call) {
@@ -226,19 +215,12 @@ void attention_prefill(const AttentionCall& call) {
   p.width = call.width();
   p.scale_log2 = s.scale * 1.4426950408889634f;
   p.window = static_cast<int>(s.window > 0 ? std::min<int64_t>(s.window, INT32_MAX) : INT32_MAX);
+  if (attention_flash_takes(s.head_dim)) return attention_flash(p, s.head_dim, call.stream);
   switch (s.head_dim) {
     case 16:
       return run<16>(p, call.stream);
-    case 32:
-      return run<32>(p, call.stream);
-    case 64:
-      return run<64>(p, call.stream);
-    case 128:
-      return run<128>(p, call.stream);
-    case 256:
-      return run<256>(p, call.stream);
     default:
-      return run<512>(p, call.stream);
+      return run<32>(p, call.stream);
   }
 }
 
