@@ -31,9 +31,11 @@ struct MambaProblem {
   __device__ __forceinline__ int c_column(int head) const {
     return b_column(head) + groups * states;
   }
+  __device__ __forceinline__ float time_step(float raw, int head) const {
+    return fminf(fmaxf(softplus(raw + dt_bias[head]), dt_min), dt_max);
+  }
   __device__ __forceinline__ float time_step(size_t row, int head) const {
-    const float raw = to_float(in[row * width + inner + conv_rows + head]) + dt_bias[head];
-    return fminf(fmaxf(softplus(raw), dt_min), dt_max);
+    return time_step(to_float(in[row * width + inner + conv_rows + head]), head);
   }
 };
 

@@ -16,9 +16,10 @@ constexpr int kNarrow = kDim + 8, kWide = kStates + 8;
 static_assert(kRows == 64);
 
 struct Shared {
-  bf16 b[kRows * kWide], c[kRows * kWide], state[kDim * kWide];
-  bf16 x[kRows * kNarrow], x_decayed[kRows * kNarrow], scores[kRows * kNarrow];
-  float dt[kRows], g[kRows];
+  bf16 b[2][kRows * kWide], x[2][kRows * kNarrow];  // of this tile and the next
+  bf16 c[kRows * kWide], state[kDim * kWide];
+  bf16 x_decayed[kRows * kNarrow], scores[kRows * kNarrow];
+  float dt[2][kRows], g[2][kRows];
 };
 
 template <int kCols>
@@ -40,7 +41,7 @@ struct Block {
   const MambaProblem& p;
   Shared& s;
   SpanInfo span;
-  int head, lane, warp, r0, c0, d0, n0;
+  int head, lane, warp, r0, c0, d0, n0, turn = 0;  // turn: which of the two
 
   __device__ Block(const MambaProblem& problem, Shared& shared)
       : p(problem), s(shared), span(p.batch.spans[blockIdx.y]), head(blockIdx.x) {
@@ -52,20 +53,35 @@ struct Block {
     const size_t row = (static_cast<size_t>(span.slot) * p.heads + head) * kDim + d0 + lane / 4;
     return p.state + (row + half * 8) * kStates + n0 + n * 8 + lane % 4 * 2;
   }
-  __device__ void request_tile(int row0, int rows) const {
-    const bf16* conv = p.conv + static_cast<size_t>(row0) * p.conv_rows;
-    request<kStates>(s.c, conv + p.c_column(head), p.conv_rows, rows);
-    request<kStates>(s.b, conv + p.b_column(head), p.conv_rows, rows);
-    request<kDim>(s.x, conv + head * kDim, p.conv_rows, rows);
+  /// First row and rows of a tile, numbered from 0.
+  __device__ int row_of(int tile) const { return span.row + tile * kRows; }
+  __device__ int rows_of(int tile) const { return min(kRows, span.count - tile * kRows); }
+  __device__ void request_b_and_x(int tile) const {
+    const bf16* conv = p.conv + static_cast<size_t>(row_of(tile)) * p.conv_rows;
+    request<kStates>(s.b[tile % 2], conv + p.b_column(head), p.conv_rows, rows_of(tile));
+    request<kDim>(s.x[tile % 2], conv + head * kDim, p.conv_rows, rows_of(tile));
     copy_commit();
   }
-  /// dt and g of the tile's rows, by the first warp.
-  __device__ void time_steps(int row0, int rows) const {
+  __device__ void request_c(int tile) const {
+    const bf16* conv = p.conv + static_cast<size_t>(row_of(tile)) * p.conv_rows;
+    request<kStates>(s.c, conv + p.c_column(head), p.conv_rows, rows_of(tile));
+    copy_commit();
+  }
+  /// What the projection says about the time steps of a lane's two rows.
+  __device__ float2 read_dt(int tile) const {
+    const auto at = [&](int row) {
+      const size_t from = row_of(tile) + min(row, rows_of(tile) - 1);
+      return to_float(p.in[from * p.width + p.inner + p.conv_rows + head]);
+    };
+    return make_float2(at(lane * 2), at(lane * 2 + 1));
+  }
+  /// dt and g of the tile's rows, by one warp.
+  __device__ void time_steps(int tile, float2 raw) const {
     float dt[2], step[2], sum = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int row = lane * 2 + i;
-      dt[i] = row < rows ? p.time_step(static_cast<size_t>(row0 + row), head) : 0.f;
+      dt[i] = row < rows_of(tile) ? p.time_step(i ? raw.y : raw.x, head) : 0.f;
       step[i] = dt[i] * p.neg_exp_a[head];
       sum += step[i];
     }
@@ -75,8 +91,9 @@ struct Block {
       const float other = __shfl_up_sync(~0u, sum, o);
       if (lane >= o) sum += other;
     }
-    s.dt[lane * 2] = dt[0], s.dt[lane * 2 + 1] = dt[1];
-    s.g[lane * 2] = sum - own + step[0], s.g[lane * 2 + 1] = sum;
+    float* g = s.g[tile % 2] + lane * 2;
+    s.dt[tile % 2][lane * 2] = dt[0], s.dt[tile % 2][lane * 2 + 1] = dt[1];
+    g[0] = sum - own + step[0], g[1] = sum;
   }
   __device__ void publish_state(const State& h) const {
 #pragma unroll
@@ -88,7 +105,8 @@ struct Block {
   }
   /// scores = lower(C B^T e^(g_i - g_j) dt_j).
   __device__ void pair_products() const {
-    const Tile<kWide> tb(s.b), tc(s.c);
+    const Tile<kWide> tb(s.b[turn]), tc(s.c);
+    const float *g = s.g[turn], *dt = s.dt[turn];
     float cb[4][4] = {};
     if (c0 <= r0 + 15) {
 #pragma unroll
@@ -111,19 +129,20 @@ struct Block {
         float v[2];
 #pragma unroll
         for (int e = 0; e < 2; e++)
-          v[e] = j + e <= i ? cb[n][2 * half + e] * __expf(s.g[i] - s.g[j + e]) * s.dt[j + e] : 0.f;
+          v[e] = j + e <= i ? cb[n][2 * half + e] * __expf(g[i] - g[j + e]) * dt[j + e] : 0.f;
         *reinterpret_cast<uint32_t*>(s.scores + i * kNarrow + j) = pack(v[0], v[1]);
       }
   }
   /// x_decayed = e^(g_last - g) dt x.
   __device__ void decay_x() const {
     const int row = threadIdx.x / 4, col = threadIdx.x % 4 * 16;
-    const float scale = __expf(s.g[kRows - 1] - s.g[row]) * s.dt[row];
+    const float* g = s.g[turn];
+    const float scale = __expf(g[kRows - 1] - g[row]) * s.dt[turn][row];
 #pragma unroll
     for (int i = 0; i < 16; i += 8) {
       const int at = row * kNarrow + col + i;
       float v[8];
-      unpack(*reinterpret_cast<const uint4*>(s.x + at), v);
+      unpack(*reinterpret_cast<const uint4*>(s.x[turn] + at), v);
 #pragma unroll
       for (int j = 0; j < 8; j++) v[j] *= scale;
       *reinterpret_cast<uint4*>(s.x_decayed + at) = pack8(v);
@@ -143,14 +162,15 @@ struct Block {
         mma(o[2 * n + 1], a, b[2], b[3]);
       }
     }
-    const float scale0 = __expf(s.g[r0 + lane / 4]), scale1 = __expf(s.g[r0 + lane / 4 + 8]);
+    const float scale0 = __expf(s.g[turn][r0 + lane / 4]);
+    const float scale1 = __expf(s.g[turn][r0 + lane / 4 + 8]);
 #pragma unroll
     for (int n = 0; n < 4; n++)
       o[n][0] *= scale0, o[n][1] *= scale0, o[n][2] *= scale1, o[n][3] *= scale1;
   }
   /// o += scores x.
   __device__ void add_inner(Output& o) const {
-    const Tile<kNarrow> tp(s.scores), tx(s.x);
+    const Tile<kNarrow> tp(s.scores), tx(s.x[turn]);
     for (int j = 0; j <= r0; j += 16) {
       uint32_t a[4], b[4];
       tp.a(a, r0, j);
@@ -165,8 +185,8 @@ struct Block {
   /// h = e^(g_last) h + x_decayed^T B.
   __device__ void update_state(State& h) const {
     const Tile<kNarrow> tx(s.x_decayed);
-    const Tile<kWide> tb(s.b);
-    const float decay = __expf(s.g[kRows - 1]);
+    const Tile<kWide> tb(s.b[turn]);
+    const float decay = __expf(s.g[turn][kRows - 1]);
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
@@ -183,7 +203,8 @@ struct Block {
       }
     }
   }
-  __device__ void write(int row0, int rows, const Output& o) const {
+  __device__ void write(int tile, const Output& o) const {
+    const int row0 = row_of(tile), rows = rows_of(tile);
     const float d = p.d[head];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -194,7 +215,7 @@ struct Block {
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         const int col = c0 + n * 8 + lane % 4 * 2;
-        const uint32_t x = *reinterpret_cast<const uint32_t*>(s.x + row * kNarrow + col);
+        const uint32_t x = *reinterpret_cast<const uint32_t*>(s.x[turn] + row * kNarrow + col);
         *reinterpret_cast<uint32_t*>(to + col) =
             pack(fmaf(d, low(x), o[n][2 * half]), fmaf(d, high(x), o[n][2 * half + 1]));
       }
@@ -207,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   extern __shared__ __align__(16) unsigned char raw[];
   auto& s = *reinterpret_cast<Shared*>(raw);
   pdl_begin();
-  const Block block(p, s);
+  Block block(p, s);
   const bool fresh = p.batch.positions[block.span.row] == 0;
   Block::State h = {};
   if (!fresh) {
@@ -219,22 +240,29 @@ __global__ void __launch_bounds__(kThreads, 2)
         h[n][2 * half] = v.x, h[n][2 * half + 1] = v.y;
       }
   }
-  for (int tile = 0; tile < block.span.count; tile += kRows) {
-    const int row0 = block.span.row + tile, rows = min(kRows, block.span.count - tile);
-    block.request_tile(row0, rows);
-    block.publish_state(h);
-    if (threadIdx.x < 32) block.time_steps(row0, rows);
+  const int tiles = (block.span.count + kRows - 1) / kRows;
+  block.request_b_and_x(0);
+  block.request_c(0);
+  if (block.warp == 0) block.time_steps(0, block.read_dt(0));
+  block.publish_state(h);
+  for (int tile = 0; tile < tiles; tile++) {
+    block.turn = tile % 2;
+    const bool more = tile + 1 < tiles, keeps_time = more && block.warp == 0;
     copy_wait<0>();
     __syncthreads();
+    if (more) block.request_b_and_x(tile + 1);
+    const float2 next_dt = keeps_time ? block.read_dt(tile + 1) : float2{};
     Block::Output o = {};
     block.pair_products();
     block.decay_x();
     block.read_state(o);
-    __syncthreads();
+    __syncthreads();  // C and the published state are used up
+    if (more) block.request_c(tile + 1);
+    if (keeps_time) block.time_steps(tile + 1, next_dt);
     block.add_inner(o);
     block.update_state(h);
-    block.write(row0, rows, o);
-    __syncthreads();  // everything of the tile is used up
+    block.write(tile, o);
+    block.publish_state(h);
   }
 #pragma unroll
   for (int n = 0; n < 8; n++)

@@ -1,5 +1,5 @@
 // The gated norm of Mamba 2: readout * silu(z), RMS-normalized per group, times the norm's weight.
-// One block per row and group. After a step it also advances the convolution state, which every
+// One block per row and group. After a step further blocks advance the convolution state, which every
 // head of the step's kernel has read by then. Also the scratch and the convolution's calls.
 #include "conv.h"
 #include "mamba.cuh"
@@ -8,23 +8,32 @@ namespace cbench::cuda {
 namespace {
 
 constexpr int kThreads = 256, kPieces = 8;  // columns of a group that stay in registers: 2048
+constexpr int kMostTaps = 4;                // of the step's kernel
 
-/// The group's share of the channels moves on by one row.
-__device__ void advance(const MambaProblem& p, size_t row, int slot) {
+/// One channel of the convolution state moves on by one row; the old state is requested early.
+__device__ void advance(const MambaProblem& p, size_t row) {
+  const int channel = (blockIdx.x - p.groups) * kThreads + threadIdx.x, keep = p.taps - 1;
+  if (channel >= p.conv_rows) return pdl_wait();
+  const int slot = p.batch.spans[p.batch.row_span[row]].slot;
   const bool fresh = p.batch.positions[row] == 0;
-  const int keep = p.taps - 1;
-  for (int c = blockIdx.x * kThreads + threadIdx.x; c < p.conv_rows; c += p.groups * kThreads) {
-    float* state = p.conv_state + (static_cast<size_t>(slot) * p.conv_rows + c) * keep;
-    for (int j = 0; j + 1 < keep; j++) state[j] = fresh ? 0.f : state[j + 1];
-    state[keep - 1] = to_float(p.in[row * p.width + p.inner + c]);
-  }
+  float* state = p.conv_state + (static_cast<size_t>(slot) * p.conv_rows + channel) * keep;
+  float next[kMostTaps];
+#pragma unroll
+  for (int j = 0; j + 1 < kMostTaps; j++) next[j] = j + 1 < keep && !fresh ? state[j + 1] : 0.f;
+  pdl_wait();
+#pragma unroll
+  for (int j = 0; j + 1 < kMostTaps; j++)
+    if (j + 1 < keep) state[j] = next[j];
+  state[keep - 1] = to_float(p.in[row * p.width + p.inner + channel]);
 }
 
 template <MambaReadout kReadout>
 __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ MambaProblem p) {
   __shared__ float shared[kThreads / 32];
-  pdl_begin();
+  pdl_trigger();
   const size_t row = blockIdx.y;
+  if (kReadout == MambaReadout::kStep && blockIdx.x >= p.groups) return advance(p, row);
+  pdl_wait();
   const int size = p.inner / p.groups, first = blockIdx.x * size;
   const auto gated = [&](int i) {
     const size_t at = row * p.inner + first + i;
@@ -55,8 +64,6 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ 
   for (int j = 0; j < kPieces; j++)
     if (const int i = j * kThreads + threadIdx.x; i < size) put(i, held[j]);
   for (int i = kPieces * kThreads + threadIdx.x; i < size; i += kThreads) put(i, gated(i));
-  if constexpr (kReadout == MambaReadout::kStep)
-    advance(p, row, p.batch.spans[p.batch.row_span[row]].slot);
 }
 
 ConvCall conv_call(const MambaCall& call, void* out) {
@@ -93,6 +100,8 @@ void mamba_norm(const MambaCall& call, const MambaScratch& scratch, MambaReadout
   const auto kernel = readout == MambaReadout::kFloat  ? norm_kernel<MambaReadout::kFloat>
                       : readout == MambaReadout::kBf16 ? norm_kernel<MambaReadout::kBf16>
                                                        : norm_kernel<MambaReadout::kStep>;
+  const auto extra =
+      readout == MambaReadout::kStep ? static_cast<unsigned>(ceil_div(p.conv_rows, kThreads)) : 0u;
   constexpr int64_t kMost = 32768;  // rows per launch: grid.y is limited to 65535
   const auto step = [](const void* base, int64_t bytes) {
     return static_cast<const unsigned char*>(base) + bytes;
@@ -104,7 +113,7 @@ void mamba_norm(const MambaCall& call, const MambaScratch& scratch, MambaReadout
     p.readout = const_cast<unsigned char*>(
         step(whole.readout, row * p.inner * (readout == MambaReadout::kBf16 ? 2 : 4)));
     const auto rows = static_cast<unsigned>(std::min<int64_t>(kMost, call.batch.rows - row));
-    launch(kernel, dim3(p.groups, rows), kThreads, 0, call.stream, p);
+    launch(kernel, dim3(p.groups + extra, rows), kThreads, 0, call.stream, p);
   }
 }
 
