@@ -2,139 +2,21 @@
 //
 // A step's scores: one block of 4 warps per expert, whose weights are requested before the previous
 // kernel has finished and serve up to 8 rows. Many rows: tiles of 128 rows x 64 experts on tensor
-// cores, the fp32 weights as sums of three BF16 numbers. The choice: one warp per row, the best
-// expert `top_k` times, by keys that order as the scores do.
+// cores, the fp32 weights as sums of three BF16 numbers. The choice: one warp per row, by
+// keys that order as the scores do.
 #include <algorithm>
 #include <string>
 #include <type_traits>
 
-#include "experts.h"
 #include "mma.cuh"
+#include "route_choice.cuh"
 #include "util/error.h"
 
 namespace cbench::cuda {
 namespace {
 
-// --- the choice
 constexpr int kChoiceWarps = 4;  // rows of a block
-constexpr uint32_t kTaken = 0, kLeftOut = 1;
-
-struct Choice {
-  const float* logits;
-  RouterSpec spec;
-  Routing routing;
-  int rows;
-};
-
-/// Orders as the value does, above kLeftOut; NaN comes last.
-__device__ __forceinline__ uint32_t key_of(float value) {
-  if (isnan(value)) return kLeftOut + 1;
-  const uint32_t bits = __float_as_uint(value);
-  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, kLeftOut + 1);
-}
-__device__ __forceinline__ float value_of(uint32_t key) {
-  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
-}
-
-/// Best of keys[from + lane], keys[from + lane + 32], ... below `end`, lowest index on ties.
-struct Best {
-  uint32_t key = kTaken;
-  int index = INT32_MAX;
-  __device__ void scan(const uint32_t* keys, int from, int end) {
-    key = kTaken, index = INT32_MAX;
-    for (int e = from + static_cast<int>(threadIdx.x % 32); e < end; e += 32)
-      if (keys[e] > key) key = keys[e], index = e;
-  }
-  /// The warp's best index.
-  __device__ int of_warp() const {
-    const uint32_t top = __reduce_max_sync(~0u, key);
-    return static_cast<int>(
-        __reduce_min_sync(~0u, key == top ? static_cast<unsigned>(index) : unsigned{INT32_MAX}));
-  }
-};
-
-/// Leaves out the experts of all but the best groups. A group's worth: the sum of its two best.
-__device__ void keep_groups(const RouterSpec& spec, uint32_t* keys) {
-  const int lane = threadIdx.x % 32, groups = static_cast<int>(spec.groups);
-  const int size = static_cast<int>(spec.experts) / groups;
-  uint32_t worth = kTaken;
-  for (int g = 0; g < groups; g++) {
-    Best best;
-    best.scan(keys, g * size, (g + 1) * size);
-    const int first = best.of_warp();
-    const uint32_t first_key = keys[first];
-    __syncwarp();
-    if (lane == 0) keys[first] = kTaken;
-    __syncwarp();
-    best.scan(keys, g * size, (g + 1) * size);
-    const int second = best.of_warp();
-    const float sum =
-        value_of(first_key) + (size > 1 ? value_of(keys[min(second, (g + 1) * size - 1)]) : 0.f);
-    __syncwarp();
-    if (lane == 0) keys[first] = first_key;
-    __syncwarp();
-    if (lane == g) worth = key_of(sum);
-  }
-  int better = 0;
-  for (int g = 0; g < groups; g++) {
-    const uint32_t other = __shfl_sync(~0u, worth, g);
-    if (other > worth || (other == worth && g < lane)) better++;
-  }
-  const unsigned kept = __ballot_sync(~0u, lane < groups && better < spec.kept_groups);
-  for (int e = lane; e < groups * size; e += 32)
-    if (!(kept >> (e / size) & 1)) keys[e] = kLeftOut;
-  __syncwarp();
-}
-
-/// One row by one warp. `shared` holds 2 * experts words; logits may come from other blocks of the
-/// running kernel. A lane's keys stay in registers: kPer of them, 32 apart.
-template <int kPer>
-__device__ void choose(const Choice& p, int row, float* shared) {
-  const int lane = threadIdx.x % 32, experts = static_cast<int>(p.spec.experts);
-  float* scores = shared;
-  auto* keys = reinterpret_cast<uint32_t*>(scores + experts);
-  const float* logits = p.logits + static_cast<size_t>(row) * experts;
-  if (p.spec.score == RouterSpec::Score::kSoftmax) {
-    float top = -INFINITY, sum = 0;
-    for (int e = lane; e < experts; e += 32) top = fmaxf(top, scores[e] = __ldcg(logits + e));
-    top = warp_max(top);
-    for (int e = lane; e < experts; e += 32) sum += scores[e] = expf(scores[e] - top);
-    sum = warp_sum(sum);
-    for (int e = lane; e < experts; e += 32) scores[e] /= sum;
-  } else {
-    for (int e = lane; e < experts; e += 32) scores[e] = 1.f / (1.f + expf(-__ldcg(logits + e)));
-  }
-  for (int e = lane; e < experts; e += 32)
-    keys[e] = key_of(scores[e] + (p.spec.selection_bias ? p.spec.selection_bias[e] : 0.f));
-  __syncwarp();
-  if (p.spec.kept_groups < p.spec.groups) keep_groups(p.spec, keys);
-
-  uint32_t held[kPer];
-#pragma unroll
-  for (int i = 0; i < kPer; i++) held[i] = i * 32 + lane < experts ? keys[i * 32 + lane] : kTaken;
-  const int top_k = static_cast<int>(p.spec.top_k);
-  int32_t* chosen = p.routing.expert + static_cast<size_t>(row) * top_k;
-  float* weight = p.routing.weight + static_cast<size_t>(row) * top_k;
-  float total = 1e-20f;  // keeps a row whose scores all underflowed finite
-  for (int slot = 0; slot < top_k; slot++) {
-    Best best;
-#pragma unroll
-    for (int i = 0; i < kPer; i++)
-      if (held[i] > best.key) best.key = held[i], best.index = i * 32 + lane;
-    const int winner = best.of_warp();
-    total += scores[winner];
-#pragma unroll
-    for (int i = 0; i < kPer; i++)
-      if (i * 32 + lane == winner) held[i] = kTaken;
-    if (lane == 0) chosen[slot] = winner;
-  }
-  __syncwarp();
-  const float scale = p.spec.normalize ? p.spec.scale / total : p.spec.scale;
-  for (int slot = lane; slot < top_k; slot += 32) {
-    const int e = chosen[slot];
-    weight[slot] = scores[e] * scale * (p.spec.expert_scale ? p.spec.expert_scale[e] : 1.f);
-  }
-}
+constexpr size_t kMostShared = kChoiceWarps * kChoiceWords * kMostExperts * sizeof(float);
 
 template <int kPer>
 __global__ void __launch_bounds__(kChoiceWarps * 32)
@@ -142,10 +24,9 @@ __global__ void __launch_bounds__(kChoiceWarps * 32)
   extern __shared__ float shared[];
   pdl_begin();
   const int warp = threadIdx.x / 32, row = blockIdx.x * kChoiceWarps + warp;
-  if (row < p.rows) choose<kPer>(p, row, shared + warp * 2 * p.spec.experts);
+  if (row < p.rows) choose<kPer>(p, row, shared + warp * kChoiceWords * p.spec.experts);
 }
 
-// --- scores
 constexpr int kWarps = 4, kThreads = kWarps * 32, kRowsPer = 8;
 constexpr int kUnit = 256, kUnits = 4;  // columns of a warp's request; requests held in registers
 
@@ -220,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!last) return;
   __threadfence();
   for (int row = warp; row < rows; row += kWarps)
-    choose<kPer>(choice, row, shared + warp * 2 * p.experts);
+    choose<kPer>(choice, row, shared + warp * kChoiceWords * p.experts);
 }
 
 /// Any width: one warp per row and expert.
@@ -258,8 +139,10 @@ struct WeightLoader {
     held[0] = __ldg(reinterpret_cast<const float4*>(w + from));
     held[1] = __ldg(reinterpret_cast<const float4*>(w + from + 4));
   }
-  /// Three BF16 numbers hold a weight's 24 bits, so that the products are those of fp32.
-  __device__ __forceinline__ void split(ScoreSlab& to) const {
+  /// Three BF16 numbers hold a weight's 24 bits, so that the products are those of fp32. Tells
+  /// whether the first did not do.
+  __device__ __forceinline__ bool split(ScoreSlab& to) const {
+    bool more = false;
     float v[8] = {held[0].x, held[0].y, held[0].z, held[0].w,
                   held[1].x, held[1].y, held[1].z, held[1].w};
 #pragma unroll
@@ -269,8 +152,9 @@ struct WeightLoader {
       float taken[8];
       unpack(packed, taken);
 #pragma unroll
-      for (int i = 0; i < 8; i++) v[i] -= taken[i];
+      for (int i = 0; i < 8; i++) v[i] -= taken[i], more |= part == 0 && v[i] != 0;
     }
+    return more;
   }
 };
 
@@ -298,9 +182,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_scores(const __grid_cons
   float sum[2][4][4] = {};
   for (int k0 = 0, turn = 0; k0 < p.width; k0 += kSlab, turn ^= 1) {
     ScoreSlab& now = slabs[turn];
-    weights.split(now);
+    const bool more = weights.split(now);
     copy_wait<0>();
-    __syncthreads();
+    const int parts = __syncthreads_or(more) ? kParts : 1;  // BF16 weights need no more
     if (k0 + kSlab < p.width) {
       request_rows(p, slabs[turn ^ 1], row0, k0 + kSlab);
       weights.request(k0 + kSlab);
@@ -313,6 +197,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) tile_scores(const __grid_cons
       tx.a(a[1], m0 + 16, k);
 #pragma unroll
       for (int part = kParts - 1; part >= 0; part--) {
+        if (part >= parts) continue;
         const Tile<kStride> tw(now.w[part]);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -373,7 +258,8 @@ void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t wid
   const auto experts = static_cast<unsigned>(spec.experts), n = static_cast<unsigned>(rows);
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const Choice choice{logits, spec, routing, static_cast<int>(rows)};
-  const size_t shared = kChoiceWarps * 2 * static_cast<size_t>(spec.experts) * sizeof(float);
+  const size_t shared =
+      kChoiceWarps * kChoiceWords * static_cast<size_t>(spec.experts) * sizeof(float);
   const bool vectors = width % 8 == 0 && aligned(x) && aligned(spec.weight);
   bool chosen = false;
   if (!vectors) {
@@ -382,6 +268,8 @@ void route_rows(const RouterSpec& spec, const void* x, int64_t rows, int64_t wid
     const dim3 grid(experts, static_cast<unsigned>(ceil_div(rows, kRowsPer)));
     chosen = grid.y == 1;
     with_keys(spec.experts, [&](auto per) {
+      static const bool wide = (allow_shared(step_scores<per()>, kMostShared), true);
+      (void)wide;
       launch(step_scores<per()>, grid, kThreads, chosen ? shared : 0, stream, s, choice,
              chosen ? arrived : nullptr);
     });
