@@ -51,13 +51,12 @@ struct Sizes {
   }
 };
 
-/// Rows that go through experts() at once: as many as the intermediates' limit allows. A row's
-/// result does not depend on it.
-int64_t rows_at_once(const ExpertsSpec& s, int64_t rows) {
+/// Rows that the intermediates' limit allows to go through experts() at once. A row's result does
+/// not depend on it.
+int64_t most_rows(const ExpertsSpec& s) {
   const auto per_row =
       static_cast<size_t>(s.top_k * (s.down.cols * (s.gate_up.plugin ? 3 : 1) + s.down.rows)) * 2;
-  const int64_t most = static_cast<int64_t>(kMostPairs / per_row) / 128 * 128;
-  return std::min(rows, std::max<int64_t>(most, 1));
+  return std::max<int64_t>(static_cast<int64_t>(kMostPairs / per_row), 1);
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ size_t experts_scratch_bytes(const ExpertsSpec& s, int64_t tokens) {
                          std::to_string(s.gate_up.experts) +
                          " experts are not supported on the GPU; up to 1024 experts are");
   }
-  return Sizes(s, rows_at_once(s, tokens)).total();
+  return Sizes(s, std::min(tokens, most_rows(s))).total();
 }
 
 /// What the two products of a call share.
@@ -93,7 +92,8 @@ void CudaOps::route(const RouterSpec& spec, const void* x, int64_t rows, int64_t
 
 void CudaOps::experts(const ExpertsSpec& spec, const Routing& routing, const void* x, int64_t rows,
                       void* y) {
-  const int64_t most = rows_at_once(spec, rows), width = spec.gate_up.cols;
+  const int64_t width = spec.gate_up.cols, rounds = (rows + most_rows(spec) - 1) / most_rows(spec);
+  const int64_t most = (rows + rounds - 1) / std::max<int64_t>(rounds, 1);
   for (int64_t row = 0; row < rows; row += most) {
     const int64_t n = std::min(most, rows - row);
     experts_of_rows(spec, {routing.expert + row * spec.top_k, routing.weight + row * spec.top_k},

@@ -14,7 +14,8 @@
 namespace cbench::cuda {
 namespace {
 
-constexpr int kWarps = 8, kThreads = kWarps * 32, kUnit = 256;  // kUnit: columns per warp request
+constexpr int kUnit = 256;  // columns of a warp's request
+constexpr int kWarps = 8, kThreads = kWarps * 32;
 
 struct Problem {
   const bf16* x;
@@ -114,7 +115,7 @@ __global__ void pair_any(const __grid_constant__ Problem p) {
 
 /// Few experts per row share the warps: `pieces` warps split an expert's columns.
 template <int kRows, int kUnroll>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, kRows == 8 ? 3 : 2)
     sum_kernel(const __grid_constant__ Problem p, int pieces) {
   extern __shared__ float part[];  // [top_k * pieces][kRows]
   pdl_begin();
@@ -222,11 +223,11 @@ void expert_sum(const ExpertProduct& a, const Routing& routing, int64_t rows, in
     launch(sum_any, dim3(p.n, static_cast<unsigned>(rows)), 32, 0, stream, p);
     return;
   }
-  // Narrow outputs get smaller blocks, so that every SM has one.
+  // Narrow outputs get smaller blocks with more requests each, so that every SM has enough of them.
   const bool wide = a.n >= 2048;
   const int per_block = wide ? 8 : 4, pieces = static_cast<int>(ceil_div(kWarps, top_k));
   const dim3 grid(static_cast<unsigned>(ceil_div(p.n, per_block)), static_cast<unsigned>(rows));
-  launch(wide ? sum_kernel<8, 1> : sum_kernel<4, 2>, grid, kThreads,
+  launch(wide ? sum_kernel<8, 1> : sum_kernel<4, 4>, grid, kThreads,
          static_cast<size_t>(top_k) * pieces * per_block * sizeof(float), stream, p, pieces);
 }
 

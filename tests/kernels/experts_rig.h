@@ -53,7 +53,9 @@ struct ExpertRig {
     spec.gate_up = {s.experts, first, s.width, side.bf16(gate_up)};
     spec.down = {s.experts, s.width, s.inner, side.bf16(down)};
   }
-  void reserve() { side->reserve(kExpertCapacity, {.experts = {spec}}); }
+  void reserve(const Capacity& capacity = kExpertCapacity) {
+    side->reserve(capacity, {.experts = {spec}});
+  }
   void upload(int64_t rows, bool steps) {
     TestBatch batch;
     for (int32_t i = 0; steps && i < rows; i++) batch.add(i, 3, 1);

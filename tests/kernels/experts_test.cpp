@@ -84,6 +84,31 @@ TEST_P(Experts, RecordedStepsFollowTheRouting) {
   }
 }
 
+TEST(ManyRows, GoThroughInRounds) {
+  SKIP_WITHOUT_GPU();
+  const ExpertShape shape{8, 8, 4096, 8, Activation::kSilu};
+  const int64_t rows = 12500, few = 5;  // 66 KB of intermediates each, of 768 MiB
+  ExpertRig gpu(make_cuda_ops(0), shape);
+  Capacity capacity = kExpertCapacity;
+  capacity.tokens = rows;
+  gpu.reserve(capacity);
+  Random random(35);
+  const HostRouting routing(random, rows, shape);
+  const auto x = random_values(random, rows * shape.width, 2);
+  const auto all = gpu.run(routing, x, false);
+  for (const int64_t from : {int64_t{0}, rows / 2 - 2, rows - few}) {
+    HostRouting part = routing;
+    const auto at = from * shape.top_k, end = (from + few) * shape.top_k;
+    part.expert.assign(routing.expert.begin() + at, routing.expert.begin() + end);
+    part.weight.assign(routing.weight.begin() + at, routing.weight.begin() + end);
+    const auto got = gpu.run(part,
+                             std::span(x).subspan(static_cast<size_t>(from * shape.width),
+                                                  static_cast<size_t>(few * shape.width)),
+                             false);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), all.begin() + from * shape.width)) << from;
+  }
+}
+
 const ExpertShape kExpertShapes[] = {
     {8, 2, 64, 32, Activation::kSilu},      {16, 4, 128, 96, Activation::kGeluTanh},
     {32, 22, 96, 40, Activation::kRelu2},   {64, 8, 256, 128, Activation::kSilu},

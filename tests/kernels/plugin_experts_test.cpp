@@ -115,6 +115,18 @@ TEST(PluginExperts, EqualStoredOnes) {
       }
 }
 
+TEST(PluginExperts, MoreThanThePanelHolds) {
+  SKIP_WITHOUT_GPU();
+  const ExpertShape shape{6, 2, 2048, 4096, Activation::kSilu};  // 34 MB each, of 128 MiB
+  ExpertRig stored(make_cuda_ops(0), shape);
+  stored.reserve();
+  PluggedRig plugged(shape, false, false);
+  Random random(53);
+  const HostRouting routing(random, 9, shape);
+  const auto x = random_values(random, 9 * shape.width, 2);
+  EXPECT_EQ(plugged.rig.run(routing, x, false), stored.run(routing, x, false));
+}
+
 TEST(PluginExperts, RecordedStepsFollowTheRouting) {
   SKIP_WITHOUT_GPU();
   for (const bool with_experts : {false, true}) {

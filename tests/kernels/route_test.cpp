@@ -15,6 +15,7 @@ struct RouterShape {
   int64_t experts, top_k, width;
   bool bias, expert_scale, normalize;
   int64_t groups = 1, kept_groups = 1;
+  bool bf16_weights = false;
 };
 
 constexpr Capacity kCapacity{
@@ -32,7 +33,8 @@ struct RouterRig {
     spec.normalize = s.normalize, spec.scale = 2.5f;
     auto weight =
         random_values(random, s.experts * s.width, 3 / std::sqrt(static_cast<double>(s.width)));
-    for (float& w : weight) w *= 1.001f;  // more bits than BF16 has
+    for (float& w : weight)
+      if (!s.bf16_weights) w *= 1.001f;  // more bits than BF16 has
     spec.weight = side.floats(weight);
     const auto bias = random_values(random, s.experts, 0.1);
     if (s.bias) spec.selection_bias = side.floats(bias);
@@ -119,6 +121,8 @@ const RouterShape kRouterShapes[] = {
     {Score::kSoftmax, 5, 5, 33, false, false, true},
     {Score::kSigmoid, 1000, 3, 100, true, true, true},
     {Score::kSigmoid, 32, 4, 64, true, false, true, 32, 8},
+    {Score::kSigmoid, 1024, 40, 264, true, false, true},
+    {Score::kSoftmax, 96, 8, 1000, false, false, true, 1, 1, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, Route, ::testing::ValuesIn(kRouterShapes), [](const auto& shape) {
   return std::to_string(shape.param.top_k) + "of" + std::to_string(shape.param.experts) + "w" +
