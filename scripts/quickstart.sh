@@ -3,7 +3,6 @@
 # the tiny model, and writes the report. Arguments go to `cbench run` after the task.
 set -eu
 cd "$(dirname "$0")/.."
-scripts/setup.sh
 task=tiny-hybrid-6m_4m_standard_cpu
 scripts/setup.sh
 cmake --preset release >/dev/null
