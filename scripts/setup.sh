@@ -3,9 +3,10 @@
 # usage: scripts/setup.sh
 set -eu
 
+# ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it, the package does not.
 packages="build-essential cmake ninja-build pkg-config git ca-certificates
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libcurl4-openssl-dev libzstd-dev
-  zlib1g-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev libseccomp-dev libtomlplusplus-dev
+  zlib1g-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev ocl-icd-opencl-dev libseccomp-dev libtomlplusplus-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   bubblewrap python3 poppler-utils"
 
