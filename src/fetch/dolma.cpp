@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "fetch/batch_file.h"
 #include "fetch/line_decoder.h"
 #include "fetch/sources.h"
 #include "util/json.h"
@@ -14,7 +15,8 @@ namespace cbench {
 namespace {
 
 constexpr size_t kMaxLine = 32u << 20;
-constexpr int64_t kMaxBadLines = 100;  // of one shard
+constexpr size_t kMaxWritten = 7 * kMaxLine;  // a line of ours: every byte may be escaped
+constexpr int64_t kMaxBadLines = 100;         // of one shard
 
 struct Document {
   std::string id, text, source;
@@ -92,7 +94,9 @@ bool ShardSampler::take(std::string_view line, bool too_long) {
     }
     return std::string();
   };
-  document.id = member("id", true);
+  // Shards made from web records without an id of their own name the record.
+  document.id = member("id", !row.is_object() || !row.contains("warc_record_id"));
+  if (document.id.empty()) document.id = member("warc_record_id", true);
   document.text = member("text", true);
   document.source = member("source", false);
   const auto size = static_cast<int64_t>(document.text.size());
@@ -126,19 +130,23 @@ class DolmaFetcher {
         commit_(commit),
         files_(tools.hub.list_files(item.repo, commit)) {}
 
-  /// JSON lines of one family.
-  std::string family(const DolmaFamily& family);
+  /// Adds what `file` lacks, one batch a shard.
+  void run(BatchFile& file);
 
  private:
   std::vector<HubFile> shards_of(const DolmaFamily& family) const;
   std::vector<Document> sample(const HubFile& shard, int64_t wanted);
   void stream(const HubFile& shard, ShardSampler& sampler);
+  std::string lines_of(const DolmaFamily& family, const HubFile& shard, int64_t wanted);
+  void resume(const BatchFile& file);
 
   const SourceTools& tools_;
   const DolmaItem& item_;
   std::string commit_;
   std::vector<HubFile> files_;
-  std::set<std::string> seen_;
+  std::set<std::string> seen_;  // ids of what was written
+  size_t family_ = 0, shard_ = 0;
+  int64_t have_ = 0;  // of this family
 };
 
 std::vector<HubFile> DolmaFetcher::shards_of(const DolmaFamily& family) const {
@@ -196,31 +204,65 @@ std::vector<Document> DolmaFetcher::sample(const HubFile& shard, int64_t wanted)
       if (!error.retryable() || !backoff.wait()) throw;
       continue;
     }
-    seen_ = std::move(seen);
     return sampler.documents();
   }
 }
 
-std::string DolmaFetcher::family(const DolmaFamily& family) {
+std::string DolmaFetcher::lines_of(const DolmaFamily& family, const HubFile& shard,
+                                   int64_t wanted) {
   std::string lines;
-  int64_t have = 0;
-  for (const HubFile& shard : shards_of(family)) {
-    for (const Document& document : sample(shard, family.count - have)) {
-      const Json line = {{"id", document.id},
-                         {"text", document.text},
-                         {"source", document.source},
-                         {"family", family.name},
-                         {"shard", shard.path},
-                         {"line", document.line},
-                         {"sha256", sha256_hex(document.text)}};
-      lines += dump_json(line) + "\n";
-      ++have;
-    }
-    if (have >= family.count) return lines;
+  for (const Document& document : sample(shard, wanted)) {
+    const Json line = {{"id", document.id},
+                       {"text", document.text},
+                       {"source", document.source},
+                       {"family", family.name},
+                       {"shard", shard.path},
+                       {"line", document.line},
+                       {"sha256", sha256_hex(document.text)}};
+    lines += dump_json(line) + "\n";
+    seen_.insert(document.id);
+    ++have_;
   }
-  throw InvalidError("too_few", item_.repo.id + ": family " + family.name + " has only " +
-                                    std::to_string(have) + " suitable documents of " +
-                                    std::to_string(family.count));
+  return lines;
+}
+
+/// Where an interrupted fetch stood, from its last note and the documents themselves.
+void DolmaFetcher::resume(const BatchFile& file) {
+  if (file.note().empty()) return;
+  const Json note = parse_json(file.note(), "progress");
+  family_ = static_cast<size_t>(json_int(note, "family", "progress"));
+  shard_ = static_cast<size_t>(json_int(note, "shards", "progress"));
+  have_ = json_int(note, "documents", "progress");
+  LineDecoder lines(LineDecoder::Format::kPlain, "progress", kMaxWritten,
+                    [&](std::string_view line, bool) {
+                      seen_.insert(json_string(parse_json(line, "progress"), "id", "progress"));
+                      return true;
+                    });
+  file.read([&](std::string_view block) { lines.feed(block); });
+}
+
+void DolmaFetcher::run(BatchFile& file) {
+  resume(file);
+  for (; family_ < item_.families.size(); ++family_, shard_ = 0, have_ = 0) {
+    const DolmaFamily& family = item_.families[family_];
+    const std::vector<HubFile> shards = shards_of(family);
+    while (have_ < family.count && shard_ < shards.size()) {
+      const HubFile& shard = shards[shard_];
+      const int64_t left = family.count - have_;
+      const auto shards_left = static_cast<int64_t>(shards.size() - shard_);
+      const int64_t share = std::max(item_.per_shard, (left + shards_left - 1) / shards_left);
+      const std::string lines =
+          lines_of(family, shard, item_.per_shard == 0 ? left : std::min(left, share));
+      ++shard_;
+      file.append(lines,
+                  dump_json({{"family", family_}, {"shards", shard_}, {"documents", have_}}));
+    }
+    if (have_ < family.count) {
+      throw InvalidError("too_few", item_.repo.id + ": family " + family.name + " has only " +
+                                        std::to_string(have_) + " suitable documents of " +
+                                        std::to_string(family.count));
+    }
+  }
 }
 
 }  // namespace
@@ -230,17 +272,11 @@ void fetch_dolma(const SourceTools& tools, const DolmaItem& item, const std::str
   const bool pinned = !locked.revision.empty() && !tools.options.update;
   if (!pinned) locked.revision = tools.hub.resolve_revision(item.repo, item.revision);
   DolmaFetcher fetcher(tools, item, locked.revision);
-  PartFile part(tools.work, {"dolma:" + sha256_hex(locked.key), "", -1, path});
-  part.restart();
-  int64_t written = 0;
-  for (const DolmaFamily& family : item.families) {
-    const std::string lines = fetcher.family(family);
-    part.write(written, lines);
-    written += static_cast<int64_t>(lines.size());
-  }
+  BatchFile file(tools.work, "dolma", locked.key, path, locked.revision);
+  fetcher.run(file);
   const std::string full = tools.root + "/" + path;
   make_directories(full.substr(0, full.rfind('/')));
-  part.publish(full, tools.options.download.mode);
+  file.publish(full, tools.options.download.mode);
   locked.files = {describe_item_file(tools.root, path,
                                      tools.options.hub.endpoint + "/datasets/" + item.repo.id)};
 }

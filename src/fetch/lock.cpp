@@ -89,6 +89,7 @@ struct RequestOf {
             {"seed", item.seed},
             {"min_bytes", item.min_bytes},
             {"max_bytes", item.max_bytes},
+            {"per_shard", item.per_shard},
             {"window", item.window},
             {"max_shard_bytes", item.max_shard_bytes},
             {"path", path}};

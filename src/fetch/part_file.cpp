@@ -290,6 +290,12 @@ bool PartFile::save(bool force) {
   return true;
 }
 
+void PartFile::cut(int64_t size) {
+  const std::lock_guard lock(mutex_);
+  have_.cut(size);
+  if (::ftruncate(fd_.get(), size) != 0) throw_errno("truncate", data_);
+}
+
 void PartFile::restart() {
   const std::lock_guard lock(mutex_);
   have_.clear();

@@ -46,10 +46,11 @@ class RangeSet {
 
 /// What the bytes must belong to for a part file to be continued.
 struct PartIdentity {
-  std::string content;    ///< "sha256:<hex>", "git:<hex>", or "url:<address>"
-  std::string validator;  ///< strong ETag where the content has no hash, else ""
-  int64_t size = -1;      ///< -1 unknown
-  std::string name;       ///< where the file goes: equal contents at two places do not share a part
+  std::string content;  ///< "sha256:<hex>", "git:<hex>", or "url:<address>"
+  std::string
+      validator;      ///< strong ETag where the content has no hash, a BatchFile's progress, or ""
+  int64_t size = -1;  ///< -1 unknown
+  std::string name;   ///< where the file goes: equal contents at two places do not share a part
 };
 
 /// A folder <work>/<key> (at rest) or <work>/<key>.<owner> (in use) with `data` and `state.json`.
@@ -72,7 +73,8 @@ class PartFile {
   void set_validator(const std::string& validator);
   /// At most every second unless forced. Failures are not fatal: the state before still holds.
   bool save(bool force = false);
-  void restart();  ///< forgets everything
+  void restart();          ///< forgets everything
+  void cut(int64_t size);  ///< forgets what comes after, on disk too
   int fd() const { return fd_.get(); }
   const std::string& data_path() const { return data_; }
   /// Sets the mode, makes it durable, moves it to `path` atomically, drops the state.

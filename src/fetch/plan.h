@@ -50,7 +50,8 @@ struct DolmaItem {
   uint64_t seed = 0;
   int64_t min_bytes = 1;        ///< shorter texts are passed over
   int64_t max_bytes = 1 << 20;  ///< longer ones, too
-  int64_t window = 20;  ///< a shard's first window x count suitable documents are drawn from
+  int64_t per_shard = 0;  ///< at most so many of one shard while others are left; 0 = all of one
+  int64_t window = 20;    ///< a shard's first window x count suitable documents are drawn from
   int64_t max_shard_bytes = 1 << 30;  ///< decompressed bytes read of one shard, at most
 };
 

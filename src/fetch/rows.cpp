@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "fetch/batch_file.h"
 #include "fetch/sources.h"
 #include "util/json.h"
 #include "util/random.h"
@@ -123,6 +124,13 @@ std::vector<std::pair<int64_t, int64_t>> choose_pages(const RowsItem& item, int6
   return pages;
 }
 
+/// How many pages an interrupted fetch has brought.
+size_t pages_there(const BatchFile& file, size_t pages) {
+  size_t there = 0;
+  for (const char digit : file.note()) there = there * 10 + static_cast<size_t>(digit - '0');
+  return std::min(there, pages);
+}
+
 }  // namespace
 
 void fetch_rows(const SourceTools& tools, const RowsItem& item, const std::string& path,
@@ -135,24 +143,24 @@ void fetch_rows(const SourceTools& tools, const RowsItem& item, const std::strin
     throw UsageError("rows_short", reader.what() + ": has " + std::to_string(first.total) +
                                        " rows, fewer than asked for");
   }
-  PartFile part(tools.work, {"rows:" + sha256_hex(locked.key), "", -1, path});
-  part.restart();
-  int64_t written = 0;
-  for (const auto& [offset, length] : choose_pages(item, first.total)) {
+  const auto pages = choose_pages(item, first.total);
+  BatchFile file(tools.work, "rows", locked.key, path,
+                 first.revision + "/" + std::to_string(first.total));
+  for (size_t next = pages_there(file, pages.size()); next < pages.size(); ++next) {
+    const auto& [offset, length] = pages[next];
     const Page page = reader.read(offset, length);
     if (page.total != first.total || page.revision != first.revision) {
       throw InvalidError("rows_changed", reader.what() +
                                              ": the data set changed during the fetch; "
                                              "run the command again");
     }
-    part.write(written, page.lines);
-    written += static_cast<int64_t>(page.lines.size());
-    if (written > kMaxBytes)
+    file.append(page.lines, std::to_string(next + 1));
+    if (file.size() > kMaxBytes)
       throw UsageError("too_large", reader.what() + ": more than 4 GiB of rows");
   }
   const std::string full = tools.root + "/" + path;
   make_directories(full.substr(0, full.rfind('/')));
-  part.publish(full, tools.options.download.mode);
+  file.publish(full, tools.options.download.mode);
   locked.revision = first.revision;
   locked.files = {
       describe_item_file(tools.root, path, reader.base() + "/rows?dataset=" + item.dataset)};

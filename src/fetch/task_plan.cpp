@@ -10,6 +10,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMinDocumentBytes = 4096;  // so that a document holds a context of 512 tokens
+constexpr int64_t kDocumentsOfAShard = 16;   // a shard has one topic: a source's come from several
 
 HubRepo repo_of(const FetchItem& item) {
   return {item.type == "dataset" || item.kind == "dolma" ? RepoType::kDataset : RepoType::kModel,
@@ -28,6 +29,7 @@ DolmaItem dolma_of(const FetchItem& item, const std::vector<std::string>& source
   dolma.revision = revision_of(item);
   dolma.seed = item.seed;
   dolma.min_bytes = kMinDocumentBytes;
+  dolma.per_shard = kDocumentsOfAShard;
   if (sources.empty() || !item.include.empty()) {
     dolma.families = {{fs::path(item.name).stem().string(), item.include, item.count}};
     return dolma;

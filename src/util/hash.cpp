@@ -32,7 +32,11 @@ void Hasher::update(std::string_view bytes) {
 std::string Hasher::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
-  EVP_DigestFinal_ex(impl_->context, digest.data(), &size);
+  const Impl copy;
+  if (copy.context == nullptr || EVP_MD_CTX_copy_ex(copy.context, impl_->context) != 1) {
+    throw EnvironmentError("hash", "OpenSSL could not copy a digest");
+  }
+  EVP_DigestFinal_ex(copy.context, digest.data(), &size);
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
   out.reserve(2 * size);

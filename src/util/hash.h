@@ -18,7 +18,7 @@ class Hasher {
   Hasher& operator=(Hasher&&) noexcept;
 
   void update(std::string_view bytes);
-  std::string hex();  ///< lower-case hexadecimal digest
+  std::string hex();  ///< lower-case hexadecimal digest of what came so far; more may follow
 
  private:
   struct Impl;
