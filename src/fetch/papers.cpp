@@ -1,11 +1,12 @@
-// Papers: PDFs from their publishers at a polite pace, text by pdftotext in bounded time and
-// memory, and an index that grep and people can read.
+// Papers: PDFs from their publishers at a polite pace, text by pdftotext in a box, and an index
+// that grep and people can read.
 #include <algorithm>
 #include <filesystem>
 #include <set>
 
-#include <sys/resource.h>
+#include <unistd.h>
 
+#include "box/box.h"
 #include "fetch/sources.h"
 #include "util/json.h"
 #include "util/log.h"
@@ -17,7 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMaxPdf = 256 << 20;
-constexpr uint64_t kMaxText = 32u << 20;
+constexpr size_t kMaxText = 32u << 20;
+constexpr uint64_t kBoxProcesses = 16, kBoxTmp = 64u << 20;
 
 /// "Attention Is All You Need" -> "attention-is-all-you-need"; unique among `used`.
 std::string slug_of(const Paper& paper, std::set<std::string>& used) {
@@ -77,6 +79,7 @@ class PaperFetcher {
   const LockedFile* still_there(const std::string& path, const std::string& url) const;
   LockedFile fetch_pdf(const Paper& paper, const std::string& path);
   void check_pdf(const Paper& paper, const std::string& file);
+  void require_converter();
   std::string text_of(const std::string& pdf) const;
 
   const SourceTools& tools_;
@@ -84,6 +87,7 @@ class PaperFetcher {
   LockedItem& locked_;
   std::vector<LockedFile> before_;
   std::set<std::string> refusing_hosts_;
+  std::string converter_;  // path of pdftotext
   Json index_ = Json::array();
 };
 
@@ -141,20 +145,40 @@ LockedFile PaperFetcher::fetch_pdf(const Paper& paper, const std::string& path) 
   return describe_item_file(tools_.root, path, paper.url);
 }
 
+/// What text needs, before a publisher is asked for anything. Throws EnvironmentError
+/// "no_pdftotext" or "box_unavailable".
+void PaperFetcher::require_converter() {
+  if (!converter_.empty()) return;
+  const std::string& name = tools_.options.pdftotext;
+  const std::string path = name.find('/') == name.npos
+                               ? find_program(name)
+                               : fs::absolute(name).lexically_normal().string();
+  if (path.empty() || ::access(path.c_str(), X_OK) != 0) {
+    throw EnvironmentError("no_pdftotext", name +
+                                               " is not installed, and papers are read through it; "
+                                               "install poppler-utils (apt install poppler-utils)");
+  }
+  require_box(BoxKind::kBwrap);
+  converter_ = path;
+}
+
+/// A PDF is hostile input to a large parser: it is read in a box without network and without files,
+/// from standard input to standard output.
 std::string PaperFetcher::text_of(const std::string& pdf) const {
   const FetchOptions& options = tools_.options;
-  make_directories(tools_.work);
-  const TempDir scratch("cbench-pdf");
-  const std::string out = scratch.path() + "/text";
-  ProcessOptions process;
-  process.argv = {options.pdftotext, "-q", "-enc", "UTF-8", "-nopgbrk", pdf, out};
-  process.env = {{"PATH", "/usr/bin:/bin"}, {"HOME", scratch.path()}, {"LC_ALL", "C.UTF-8"}};
-  process.cwd = scratch.path();
-  process.rlimits = {{RLIMIT_AS, static_cast<uint64_t>(options.pdf_memory)},
-                     {RLIMIT_CPU, static_cast<uint64_t>(options.pdf_seconds) + 1},
-                     {RLIMIT_FSIZE, kMaxText},
-                     {RLIMIT_CORE, 0}};
-  const RunResult result = run_process(process, options.pdf_seconds, 64u << 10);
+  const Fd input = open_regular(pdf);
+  BoxSpec box;
+  box.argv = {converter_, "-q", "-enc", "UTF-8", "-nopgbrk", "-", "-"};
+  box.env = {{"LC_ALL", "C.UTF-8"}};
+  if (!converter_.starts_with("/usr/")) box.mounts = {{converter_, converter_, false}};
+  box.own_user = true;
+  box.stdin_fd = input.get();
+  box.tmp_bytes = kBoxTmp;
+  box.limits.address_space = static_cast<uint64_t>(options.pdf_memory);
+  box.limits.cpu_seconds = static_cast<uint64_t>(options.pdf_seconds) + 1;
+  box.limits.processes = kBoxProcesses;
+  box.limits.file_size = kBoxTmp;
+  const RunResult result = run_in_box(BoxKind::kBwrap, box, options.pdf_seconds, kMaxText);
   if (result.timed_out) {
     throw EnvironmentError("pdf_timeout", "pdftotext did not end within its time and was killed");
   }
@@ -162,16 +186,20 @@ std::string PaperFetcher::text_of(const std::string& pdf) const {
     throw EnvironmentError("pdf_text", "pdftotext failed (" + result.status.text() + ") " +
                                            printable(result.err, 200));
   }
-  return clean_text(read_file(out, kMaxText));
+  if (result.truncated) {
+    throw EnvironmentError("pdf_text", "pdftotext wrote more than 32 MiB; such a text is refused");
+  }
+  return clean_text(result.out);
 }
 
 void PaperFetcher::fetch(const Paper& paper, const std::string& slug) {
   const std::string pdf = folder_ + "/pdf/" + slug + ".pdf";
   const std::string text = folder_ + "/text/" + slug + ".txt";
   const LockedFile* old_pdf = still_there(pdf, paper.url);
+  const LockedFile* old_text = old_pdf != nullptr ? still_there(text, paper.url) : nullptr;
+  if (old_text == nullptr) require_converter();
   const LockedFile pdf_file = old_pdf != nullptr ? *old_pdf : fetch_pdf(paper, pdf);
   locked_.files.push_back(pdf_file);
-  const LockedFile* old_text = old_pdf != nullptr ? still_there(text, paper.url) : nullptr;
   std::string content;
   if (old_text != nullptr) {
     content = read_file(tools_.root + "/" + text);
@@ -208,6 +236,13 @@ void PaperFetcher::write_index() {
   }
 }
 
+/// Not the fault of one paper: the next one would end the same way.
+bool stops_all(const Error& error) {
+  static const std::set<std::string, std::less<>> codes = {"interrupted", "disk_full", "no_space",
+                                                           "no_pdftotext", "box_unavailable"};
+  return codes.contains(error.code());
+}
+
 }  // namespace
 
 void fetch_papers(const SourceTools& tools, const PapersItem& item, const std::string& path,
@@ -219,9 +254,7 @@ void fetch_papers(const SourceTools& tools, const PapersItem& item, const std::s
     try {
       fetcher.fetch(paper, slug);
     } catch (const Error& error) {
-      if (error.code() == "interrupted" || error.code() == "disk_full" ||
-          error.code() == "no_space")
-        throw;
+      if (stops_all(error)) throw;
       const std::string name = paper.title.empty() ? paper.url : paper.title;
       locked.problems.push_back(name + ": " + error.what() + " (" + paper.url + ")");
       spdlog::warn("{}", locked.problems.back());

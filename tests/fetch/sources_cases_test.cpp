@@ -238,6 +238,14 @@ FETCH_CASE(jsonl_schema_drift) {
   }
   EXPECT_EQ(code_of([&] { fetch_all(rig.plan(2, 4), rig.options); }), "too_few")
       << "bad lines, duplicate ids and empty texts are passed over";
+  for (const auto& name : {"data/web/0.jsonl.zst", "data/web/1.jsonl.zst"}) {
+    rig.hub.add(name,
+                zstd_frame("{\"language\":\"en\",\"text\":\"t\",\"warc_record_id\":\"w1\"}\n"
+                           "{\"language\":\"en\",\"text\":\"u\",\"warc_record_id\":\"w2\"}\n"),
+                true);
+  }
+  fetch_all(rig.plan(2, 6), rig.options);
+  EXPECT_EQ(rig.documents()[0]["id"], "w1") << "web records name themselves otherwise";
   rig.hub.add("data/web/0.jsonl.zst", rig.hub.files["data/web/0.jsonl.zst"].content.substr(0, 20),
               true);
   rig.hub.add("data/web/1.jsonl.zst", rig.hub.files["data/web/0.jsonl.zst"].content, true);
@@ -279,18 +287,60 @@ FETCH_CASE(arxiv) {
   EXPECT_TRUE(fetch_all(plan, rig.options).unchanged());
 }
 
-TEST(Papers, APdfThatHangsIsKilled) {
-  Rig rig;
+/// A publisher of one good PDF under every name, and a program in place of pdftotext.
+struct PaperRig : Rig {
+  PaperRig() {
+    publisher.handle([](const FakeRequest&) { return FakeReply{200, {}, kPdf}; });
+    options.paper_interval = 0;
+  }
+  void program(const std::string& text) {
+    std::filesystem::permissions(dir.path(), std::filesystem::perms(0755));
+    write_file_atomic(dir.path() + "/converter", "#!/bin/sh\n" + text, 0755);
+    options.pdftotext = dir.path() + "/converter";
+  }
+  FetchReport fetch_papers() { return fetch_all(papers_plan(*this, publisher.url()), options); }
+  std::string problem() { return fetch_papers().items[0].problems.at(0); }
   FakeServer publisher;
-  publisher.handle([&](const FakeRequest&) { return FakeReply{200, {}, kPdf}; });
-  const std::string slow = rig.dir.path() + "/slow";
-  write_file_atomic(slow, "#!/bin/sh\nsleep 60\n", 0755);
-  rig.options.pdftotext = slow;
+};
+
+TEST(Papers, APdfThatHangsIsKilled) {
+  PaperRig rig;
+  rig.program("sleep 60\n");
   rig.options.pdf_seconds = 0.2;
-  rig.options.paper_interval = 0;
-  const FetchReport report = fetch_all(papers_plan(rig, publisher.url()), rig.options);
+  const FetchReport report = rig.fetch_papers();
   ASSERT_EQ(report.items[0].problems.size(), 3u);
   EXPECT_NE(report.items[0].problems[0].find("was killed"), std::string::npos);
+}
+
+TEST(Papers, AGigabyteOfTextIsRefused) {
+  PaperRig rig;
+  rig.program("head -c 1073741824 /dev/zero\n");
+  EXPECT_NE(rig.problem().find("more than 32 MiB"), std::string::npos);
+  rig.program("head -c 1073741824 /dev/zero > /tmp/out && echo written\n");
+  EXPECT_NE(rig.problem().find("pdftotext failed"), std::string::npos);
+}
+
+TEST(Papers, TheConverterSeesItsPdfAndNothingElse) {
+  PaperRig rig;
+  write_file_atomic(rig.dir.path() + "/secret", "hidden text\n", 0644);
+  rig.program("head -c 5\nid -u\ncat " + rig.dir.path() + "/secret\nls /work /root /home\n" +
+              "ls /sys/class/net\necho > /usr/here && echo wrote\ntrue\n");
+  ASSERT_TRUE(rig.fetch_papers().complete());
+  const std::string text = rig.content("papers/text/a-good-paper.txt");
+  EXPECT_TRUE(text.starts_with("%PDF-65534\n")) << text;
+  for (const char* word : {"hidden", "wrote", "eth0"})
+    EXPECT_EQ(text.find(word), std::string::npos) << text;
+}
+
+TEST(Papers, WithoutPdftotextNoPublisherIsAsked) {
+  PaperRig rig;
+  for (const char* name : {"pdftotext-that-is-not-there", "/nowhere/pdftotext"}) {
+    rig.options.pdftotext = name;
+    std::string message;
+    EXPECT_EQ(code_of([&] { rig.fetch_papers(); }, &message), "no_pdftotext");
+    EXPECT_NE(message.find("poppler-utils"), std::string::npos) << message;
+  }
+  EXPECT_TRUE(rig.publisher.requests().empty());
 }
 
 }  // namespace cbench
