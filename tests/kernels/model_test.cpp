@@ -31,13 +31,12 @@ const Checkpoint kCheckpoints[] = {{"qwen3_5_tied", 9.6e-2},
                                    {"llama_untied_bias", 1.8e-2},
                                    {"llama_rope_llama3", 1.9e-2},
                                    {"qwen3_dense", 1.7e-2},
-                                   // Not measured for these; the largest of the others.
-                                   {"qwen3_5_moe", 1.1e-1},
-                                   {"qwen3_5_moe_multimodal", 1.1e-1},
-                                   {"gemma4_moe", 1.1e-1},
-                                   {"gemma4_multimodal", 1.1e-1},
-                                   {"nemotron_h", 1.1e-1},
-                                   {"nemotron_h_multimodal", 1.1e-1}};
+                                   {"qwen3_5_moe", 1.6e-1},
+                                   {"qwen3_5_moe_multimodal", 8.0e-2},
+                                   {"gemma4_moe", 7.4e-2},
+                                   {"gemma4_multimodal", 1.7e-2},
+                                   {"nemotron_h", 6.7e-2},
+                                   {"nemotron_h_multimodal", 1.3e-2}};
 constexpr Capacity kCapacity{
     .tokens = 512, .sequences = 8, .slots = 8, .max_length = 256, .logits_rows = 512};
 
