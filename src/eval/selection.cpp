@@ -168,7 +168,9 @@ void Selector::read() {
   for (const RawDocument& document : documents_) {
     visible_.add(document.text, static_cast<size_t>(contract_.likelihood.context_tokens));
   }
-  each_visible_text(contract_, [&](std::string_view text) { visible_.scan(text); });
+  const VisibleFiles files =
+      each_visible_text(contract_, [&](std::string_view text) { visible_.scan(text); });
+  proof_["visible"] = {{"files", files.read}, {"pdfs_by_text", files.pdfs_by_text}};
 }
 
 std::vector<Candidate> Selector::draw(const BenchmarkProtocol& benchmark, const char* what,

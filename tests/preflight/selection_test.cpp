@@ -1,6 +1,7 @@
 // Choosing items, shots and documents: what is chosen, what never, and how bad input ends.
 #include "eval/selection.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -264,6 +265,62 @@ TEST(Selection, HalfAZstdFrameAndALineWithoutEnd) {
   for (int i = 0; i < 1024; ++i) bomb += piece;
   EXPECT_EQ(use("raw/bomb.jsonl.zst", bomb), "line_too_long");
   EXPECT_EQ(use("raw/whole.jsonl.zst", frame), "");
+}
+
+/// The text of some gsm8k item that would be chosen, with its id.
+std::pair<std::string, std::string> chosen_item(const MiniTask& task) {
+  select_data(task.contract());
+  const Gsm8kItem item = read_gsm8k(task.data() + "/items/gsm8k.jsonl").front();
+  return {item.id, item.question};
+}
+
+bool is_chosen(const MiniTask& task, const std::string& id) {
+  select_data(task.contract());
+  const auto items = read_gsm8k(task.data() + "/items/gsm8k.jsonl");
+  return std::ranges::any_of(items, [&](const Gsm8kItem& item) { return item.id == id; });
+}
+
+TEST(Selection, TheTextOfPapersIsScanned) {
+  MiniTask task;
+  task.place_raw();
+  const auto [id, question] = chosen_item(task);
+  // As a paper sets it: lines end anywhere, a word is divided.
+  std::string set = question;
+  for (size_t i = 20; i < set.size(); ++i) {
+    if (set[i] == ' ' && i % 2 == 0) set[i] = '\n';
+  }
+  const size_t word = set.find_first_of("abcdefghijklmnopqrstuvwxyz", set.size() / 2);
+  set.insert(word + 1, "-\n");
+  task.overwrite("visible/papers/pdf/p.pdf", "%PDF-1.4 \xff\x00 binary");
+  task.overwrite("visible/papers/text/p.txt", std::string(9 << 20, ' ') + "\xc3\xa9 " + set + "\n");
+  EXPECT_FALSE(is_chosen(task, id));
+  const Json proof = read_json(task.data() + "/reference/disjoint.json");
+  EXPECT_EQ(proof["chosen"]["visible"]["pdfs_by_text"], 1);
+  EXPECT_GE(proof["chosen"]["visible"]["files"], 2);
+}
+
+TEST(Selection, VisibleDataThatCannotBeScannedIsRefused) {
+  const std::vector<std::tuple<const char*, std::string, const char*>> cases = {
+      {"visible/train.parquet", std::string("PAR1\0\0data", 10), "Parquet"},
+      {"visible/papers/pdf/alone.pdf", "%PDF-1.4", "PDF without its text"},
+      {"visible/notes.pdf", "%PDF-1.4", "PDF without its text"},
+      {"visible/text.gz", "\x1f\x8b\x08 data", "gzip"},
+      {"visible/a.zip", "PK\x03\x04", "zip"},
+      {"visible/latin1.txt", "caf\xe9 text", "not UTF-8"},
+      {"visible/late.bin", std::string(6 << 20, 'a') + std::string(1, '\0'), "not UTF-8"},
+      {"visible/cut.txt", "ends inside \xc3", "not UTF-8"},
+      {"visible/no.json", std::string("{\"a\": \0}", 9), "not UTF-8"},
+  };
+  for (const auto& [path, content, says] : cases) {
+    MiniTask task;
+    task.place_raw();
+    task.overwrite(path, content);
+    std::string message;
+    EXPECT_EQ(code_of([&] { select_data(task.contract()); }, &message), "visible_data") << path;
+    EXPECT_THAT(message, HasSubstr(says));
+    EXPECT_THAT(message, HasSubstr(path));
+    EXPECT_FALSE(std::filesystem::exists(task.data() + "/items"));
+  }
 }
 
 TEST(Selection, NothingFetchedSaysWhatToDo) {
