@@ -42,6 +42,7 @@ class CudaOps : public Ops {
   void synchronize() override;
   void warm_up() override;
   void reserve(const Capacity& limits, const OpsPlan& plan) override;
+  std::unique_ptr<Slots> make_slots(size_t count, size_t bytes) override;
   void trim() override;
 
   void upload(const Batch& batch) override;

@@ -28,6 +28,12 @@ size_t DeviceMemory::footprint(size_t bytes) const {
   return (bytes + step - 1) / step * step;
 }
 
+int64_t DeviceMemory::available() const {
+  size_t free = 0, total = 0;
+  CBENCH_CUDA(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
 void DeviceMemory::release(void* data, size_t) { cudaFree(data); }
 
 }  // namespace cbench::cuda

@@ -15,6 +15,7 @@ class DeviceMemory : public MemorySource {
   void release(void* data, size_t bytes) override;
   /// The driver hands out 2 MiB at a time and packs what is below 1 MiB.
   size_t footprint(size_t bytes) const override;
+  int64_t available() const override;
 };
 
 /// Scratch of one op call. Ops run in stream order, so every op starts at the beginning again.

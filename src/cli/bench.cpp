@@ -9,6 +9,7 @@
 #include "eval/evaluator_bench.h"
 #include "package/safetensors.h"
 #include "runtime/checkpoint_source.h"
+#include "runtime/planned_source.h"
 #include "runtime/synthetic_source.h"
 #include "task/contract.h"
 #include "util/error.h"
@@ -21,6 +22,7 @@ struct Arguments {
   std::string model;
   std::string device = "cpu";
   BenchOptions options;
+  size_t layers = 0;  ///< 0 = all
   bool json = false;
   bool evaluator = false;
   std::string box = "bwrap";
@@ -46,14 +48,38 @@ void bench_evaluation(const Arguments& args) {
   std::printf("%s", text.c_str());
 }
 
+std::unique_ptr<Ops> make_ops(const Arguments& args) {
+  return args.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+}
+
+/// Where the weights of a bench on a GPU go: what does not fit beside the model's caches streams.
+std::shared_ptr<WeightMemory> bench_memory(Ops& ops, const ModelConfig& config,
+                                           const Arguments& args) {
+  if (!ops.is_cuda()) return nullptr;
+  const Capacity capacity = bench_capacity(args.options);
+  ArenaReport planned;
+  {
+    const std::unique_ptr<Ops> spare = make_ops(args);
+    PlannedSource nothing({});
+    const Model model(*spare, config, nothing, capacity);
+    planned = spare->arena().report();
+  }
+  const int64_t logits = capacity.logits_rows * config.vocab * int64_t{sizeof(float)};
+  const int64_t budget = block_budget(ops, config, planned, logits);
+  return std::make_shared<WeightMemory>(ops, plan_stream(config, sizeof(uint16_t), budget));
+}
+
 /// A checkpoint directory with weights, or only a config.json.
 void bench(const Arguments& args) {
   std::string path;
   const std::string config_path = config_path_of(args, path);
   const bool directory = std::filesystem::is_directory(path);
-  const ModelConfig config = parse_model_config(read_file(config_path), config_path);
+  ModelConfig config = parse_model_config(read_file(config_path), config_path);
+  const size_t blocks = config.blocks.size();
+  if (args.layers > 0 && args.layers < blocks) config.blocks.resize(args.layers);
 
-  std::unique_ptr<Ops> ops = args.device == "cuda" ? make_cuda_ops(0) : make_cpu_ops();
+  const std::unique_ptr<Ops> ops = make_ops(args);
+  const auto memory = bench_memory(*ops, config, args);
   std::unique_ptr<Ceilings> ceilings;
 #ifdef CBENCH_HAVE_CUDA
   if (args.device == "cuda") ceilings = make_cuda_ceilings(*ops);
@@ -63,11 +89,12 @@ void bench(const Arguments& args) {
   std::unique_ptr<WeightSource> weights;
   if (directory) {
     store = std::make_unique<TensorStore>(TensorStore::open_checkpoint(path));
-    weights = std::make_unique<CheckpointSource>(*ops, *store);
+    weights = std::make_unique<CheckpointSource>(*ops, *store, memory);
   } else {
-    weights = std::make_unique<SyntheticSource>(*ops);
+    weights = std::make_unique<SyntheticSource>(*ops, memory);
   }
-  const BenchReport report = bench_model(*ops, config, *weights, *ceilings, args.options);
+  BenchReport report = bench_model(*ops, config, *weights, *ceilings, args.options);
+  report.of_blocks = static_cast<int64_t>(blocks);
   if (args.json) {
     std::printf("%s\n", bench_json(report).c_str());
   } else {
@@ -85,6 +112,10 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "Checkpoint directory, or a config.json to run with synthetic weights "
                    "(default: the shipped tiny model)")
       ->type_name("PATH");
+  command
+      ->add_option("--layers", args->layers,
+                   "Run only the model's first N blocks, where all do not fit (default: all)")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--tokens", args->options.tokens, "Tokens of a prefill")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

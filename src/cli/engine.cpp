@@ -16,6 +16,7 @@ void add_engine(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("--package", options->server.package, "Package directory")->required();
   command->add_flag("--synthetic", options->server.synthetic)->group("");
+  command->add_option("--stream-budget", options->server.stream_budget)->group("");
   command->add_option("--plugin", options->server.plugin, "Compiled plugin");
   command->add_option("--device", options->server.device, "cpu or cuda")
       ->default_val("cpu")

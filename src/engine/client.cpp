@@ -22,6 +22,7 @@
 #include "util/error.h"
 #include "util/log.h"
 #include "util/text.h"
+#include "util/units.h"
 
 namespace cbench {
 namespace {
@@ -203,6 +204,9 @@ BoxSpec Engine::box_spec(int socket, int log) const {
     if (!direct) spec.mounts.push_back({options_.plugin, "/plugin/plugin.so", false});
   }
   if (options_.synthetic) spec.argv.push_back("--synthetic");
+  if (options_.stream_budget >= 0) {
+    spec.argv.insert(spec.argv.end(), {"--stream-budget", std::to_string(options_.stream_budget)});
+  }
   if (gpu_) spec.gpu = gpu_->box_gpu();
   // Where the driver's libraries lie is this machine's business, not the package's.
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
@@ -269,6 +273,11 @@ Engine::Engine(const EngineOptions& options) : options_(options) {
     fail("engine_protocol", "the engine has another vocabulary than the task");
   }
   vocab_ = vocab;
+  streamed_ = streamed_of(json_member(ready.head, "storage", "engine"));
+  if (streams()) {
+    spdlog::warn("the weights do not fit on the device: {} of them stream from host memory",
+                 format_size(streamed_));
+  }
   load_seconds_ = boot_seconds() - started;
 }
 
@@ -437,6 +446,14 @@ ArenaReport Engine::arena_of(const Json& storage) {
   return report;
 }
 
+int64_t Engine::streamed_of(const Json& storage) {
+  const auto streamed = storage.find("streamed");
+  if (!options_.plugin.empty() || streamed == storage.end() || !streamed->is_number_integer()) {
+    return 0;
+  }
+  return std::clamp<int64_t>(*streamed, 0, int64_t{1} << 50);
+}
+
 EngineMemory Engine::memory() {
   send({{"type", "trim"}});
   const Message message = receive(options_.reply_timeout);
@@ -445,6 +462,7 @@ EngineMemory Engine::memory() {
   }
   EngineMemory memory;
   memory.arena = arena_of(message.head["storage"]);
+  memory.streamed = streamed_of(message.head["storage"]);
   memory.planned = planned_;
   memory.baseline = baseline_;
   memory.outside = outside_memory();

@@ -36,6 +36,7 @@ struct EngineOptions {
   bool synthetic = false;
   bool share_device_memory = true;  ///< false: logits go through host memory on a GPU too
   uint64_t memory = 0;              ///< bytes of host memory for the box; 0 = no limit
+  int64_t stream_budget = -1;       ///< see EngineServerOptions; for tests
 };
 
 /// What the engine says about its memory, and what is seen from outside.
@@ -48,6 +49,9 @@ struct EngineMemory {
   /// On a GPU the arena lies on the device, and so these are measured beside the host's memory.
   std::optional<DeviceUse> device;
   DeviceUse device_baseline;
+  /// Host memory with weights that stream to the device. Only an engine without a plugin is asked:
+  /// what a submission pins explains nothing.
+  int64_t streamed = 0;
 
   /// Bytes that the arena explains: what it declares as model storage, which counts anyway, and the
   /// rest up to what was planned.
@@ -60,7 +64,7 @@ struct EngineMemory {
   int64_t unexplained_unowned() const;  ///< charged to nobody: managed memory
   /// All of it: counts as model storage.
   int64_t unexplained() const;
-  int64_t resident() const;  ///< model storage: declared plus unexplained
+  int64_t resident() const;  ///< model storage: declared, streamed and unexplained
   /// "300 MiB of device memory, 64 MiB of host memory"; "" when everything is explained.
   std::string explain() const;
 };
@@ -89,6 +93,9 @@ class Engine {
   const std::string& device_name() const { return device_name_; }
   const Capacity& capacity() const { return options_.capacity; }
   double load_seconds() const { return load_seconds_; }
+  /// Whether weights stream from host memory: every forward, a step too, then takes as long as
+  /// copying them.
+  bool streams() const { return streamed_ > 0; }
 
   /// Runs the sequences as one batch and hands over the wanted rows in order, chunk by chunk:
   /// rows [n, vocab] fp32 for reader(), of which the first is wanted row number `first` of the
@@ -128,6 +135,7 @@ class Engine {
   void send(const Json& head, std::string_view payload = {}, int fd = -1);
   BoxSpec box_spec(int socket, int log) const;
   ArenaReport arena_of(const Json& storage);
+  int64_t streamed_of(const Json& storage);
 
   EngineOptions options_;
   bool package_touched_ = false;
@@ -143,6 +151,7 @@ class Engine {
   int64_t vocab_ = 0;
   int64_t baseline_ = 0;
   std::array<int64_t, kCategories> planned_{};
+  int64_t streamed_ = 0;
   double load_seconds_ = 0;
   std::string device_name_;
 };

@@ -43,8 +43,9 @@ int64_t EngineMemory::explained() const {
 }
 
 int64_t EngineMemory::unexplained_host() const {
-  if (device) return beyond(outside - baseline, kDriverHeapAllowance);
-  return beyond(outside - baseline - explained(), kHeapAllowance);
+  const int64_t growth = outside - baseline - streamed;
+  if (device) return beyond(growth, kDriverHeapAllowance);
+  return beyond(growth - explained(), kHeapAllowance);
 }
 
 int64_t EngineMemory::unexplained_device() const {
@@ -66,7 +67,7 @@ int64_t EngineMemory::unexplained() const {
   return unexplained_host() + unexplained_device() + unexplained_unowned();
 }
 
-int64_t EngineMemory::resident() const { return arena.model_storage() + unexplained(); }
+int64_t EngineMemory::resident() const { return arena.model_storage() + streamed + unexplained(); }
 
 std::string EngineMemory::explain() const {
   std::string text;

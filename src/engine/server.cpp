@@ -49,7 +49,7 @@ ModelOverrides overrides_of(const Manifest& manifest) {
   return overrides;
 }
 
-Json storage_json(const ArenaReport& report) {
+Json storage_json(const ArenaReport& report, int64_t streamed = 0) {
   Json live = Json::object();
   Json peak = Json::object();
   for (int i = 0; i < kCategories; ++i) {
@@ -57,7 +57,7 @@ Json storage_json(const ArenaReport& report) {
     live[name] = report.live[static_cast<size_t>(i)];
     peak[name] = report.peak[static_cast<size_t>(i)];
   }
-  return {{"live", live}, {"peak", peak}, {"padding", report.padding}};
+  return {{"live", live}, {"peak", peak}, {"padding", report.padding}, {"streamed", streamed}};
 }
 
 /// Half-open ranges of batch rows whose logits are wanted, as one list of rows.
@@ -92,7 +92,7 @@ class Server {
       } else if (type == "trim") {
         ops_->trim();
         ::malloc_trim(0);
-        channel_.send({{"type", "storage"}, {"storage", storage_json(ops_->arena().report())}});
+        channel_.send({{"type", "storage"}, {"storage", storage()}});
       } else {
         throw UsageError("protocol", "unknown message type " + type);
       }
@@ -132,7 +132,7 @@ class Server {
     capacity_ = capacity_of(head);
     ops_ = make_ops();
     ops_->warm_up();
-    const ArenaReport planned = rehearse(base, hello.payload);
+    planned_ = rehearse(base, hello.payload);
     ::malloc_trim(0);
     vocab_ = base.vocab;
     logits_bytes_ = static_cast<size_t>(capacity_.logits_rows * vocab_) * sizeof(float);
@@ -140,13 +140,13 @@ class Server {
     channel_.send({{"type", "warm"},
                    {"device", ops_->device_name()},
                    {"logits", kind},
-                   {"planned", storage_json(planned)}});
+                   {"planned", storage_json(planned_)}});
     const Message load = channel_.receive(kForEver);
     if (load.type() != "load") throw UsageError("protocol", "expected load");
     if (!logits_) logits_ = SharedLogits::open_host(load.fd, 2 * logits_bytes_);
 
     if (options_.synthetic) {
-      weights_ = std::make_unique<SyntheticSource>(*ops_);
+      weights_ = std::make_unique<SyntheticSource>(*ops_, place(base));
       model_ = std::make_unique<Model>(*ops_, base, *weights_, capacity_);
     } else {
       load_package(base);
@@ -158,8 +158,23 @@ class Server {
     ops_->synchronize();
     ops_->arena().freeze();
     ::malloc_trim(0);
-    channel_.send(
-        {{"type", "ready"}, {"vocab", vocab_}, {"storage", storage_json(ops_->arena().report())}});
+    channel_.send({{"type", "ready"}, {"vocab", vocab_}, {"storage", storage()}});
+  }
+
+  Json storage() const {
+    return storage_json(ops_->arena().report(), memory_ ? memory_->streamed() : 0);
+  }
+
+  /// Puts the matrices of `config`, all plain, where there is room.
+  std::shared_ptr<WeightMemory> place(const ModelConfig& config) {
+    const bool staged = ops_->is_cuda() && !logits_on_device();
+    const int64_t budget = options_.stream_budget >= 0
+                               ? options_.stream_budget
+                               : block_budget(*ops_, config, planned_,
+                                              staged ? static_cast<int64_t>(logits_bytes_) : 0);
+    memory_ = std::make_shared<WeightMemory>(
+        *ops_, plan_stream(config, ops_->is_cuda() ? sizeof(uint16_t) : sizeof(float), budget));
+    return memory_;
   }
 
   /// Maps the evaluator's buffer; "host" asks for another one where device memory cannot be mapped.
@@ -187,8 +202,10 @@ class Server {
     if (!options_.plugin.empty()) {
       plugin_ = std::make_unique<Plugin>(options_.plugin, package_->tensors(), *ops_);
     }
-    weights_ = std::make_unique<PackageWeights>(*ops_, package_->tensors(), package_->manifest(),
-                                                plugin_.get());
+    const Manifest& manifest = package_->manifest();
+    const bool plain = !plugin_ && manifest.matrices.empty() && manifest.graph.low_rank.empty();
+    weights_ = std::make_unique<PackageWeights>(*ops_, package_->tensors(), manifest, plugin_.get(),
+                                                plain ? place(config) : nullptr);
     model_ = std::make_unique<Model>(*ops_, config, *weights_, capacity_);
     forget_file_pages();
   }
@@ -296,7 +313,9 @@ class Server {
   Channel& channel_;
   const EngineServerOptions& options_;
   Capacity capacity_;
+  ArenaReport planned_;
   std::unique_ptr<Ops> ops_;
+  std::shared_ptr<WeightMemory> memory_;  ///< of a plain package
   std::unique_ptr<Package> package_;
   std::unique_ptr<Plugin> plugin_;
   std::unique_ptr<WeightSource> weights_;

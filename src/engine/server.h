@@ -13,6 +13,9 @@ struct EngineServerOptions {
   std::string plugin;      ///< shared object, "" = none
   std::string device;      ///< "cpu" or "cuda"
   bool synthetic = false;  ///< random weights instead of a package's; no evaluation asks for it
+  /// Bytes of the device that the matrices of a plain package's blocks may take, slots included;
+  /// what is beyond streams from host memory. < 0: what is free decides.
+  int64_t stream_budget = -1;
 };
 
 /// Serves one evaluator on `socket` until it says bye or hangs up. Returns the process exit code;

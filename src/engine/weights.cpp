@@ -5,8 +5,11 @@
 namespace cbench {
 
 PackageWeights::PackageWeights(Ops& ops, const TensorStore& tensors, const Manifest& manifest,
-                               Plugin* plugin)
-    : tensors_(tensors), manifest_(manifest), plugin_(plugin), plain_(ops, tensors) {}
+                               Plugin* plugin, std::shared_ptr<WeightMemory> memory)
+    : tensors_(tensors),
+      manifest_(manifest),
+      plugin_(plugin),
+      plain_(ops, tensors, std::move(memory)) {}
 
 bool PackageWeights::is_plain(const std::string& name) const {
   return manifest_.parameters_of(name) == nullptr && !manifest_.graph.low_rank.contains(name);

@@ -16,7 +16,9 @@ namespace cbench {
 class PackageWeights : public WeightSource {
  public:
   /// `plugin` may be null when the manifest gives no matrix to one. All must outlive this object.
-  PackageWeights(Ops& ops, const TensorStore& tensors, const Manifest& manifest, Plugin* plugin);
+  /// `memory` as of CheckpointSource, for what is plain.
+  PackageWeights(Ops& ops, const TensorStore& tensors, const Manifest& manifest, Plugin* plugin,
+                 std::shared_ptr<WeightMemory> memory = nullptr);
 
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
@@ -26,6 +28,7 @@ class PackageWeights : public WeightSource {
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string& name) const override;
+  std::shared_ptr<WeightMemory> memory() override { return plain_.memory(); }
 
  private:
   bool is_plain(const std::string& name) const;

@@ -1,5 +1,6 @@
 #include "eval/decode_speed.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "eval/statistics.h"
@@ -13,6 +14,8 @@ namespace {
 /// many-row products round differently. More than this is another model.
 constexpr double kMinAgreement = 0.9;
 constexpr double kMaxMeanGap = 0.05;
+/// Tokens of the one request to a model that streams: a token takes seconds, each the same.
+constexpr int64_t kStreamedTokens = 16;
 
 struct Request {
   double prefill_seconds = 0;
@@ -72,8 +75,14 @@ int64_t decode_prompts(const DecodeProtocol& protocol) {
   return protocol.warmup_requests + protocol.rounds * protocol.requests_per_round;
 }
 
-DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& protocol,
+DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& asked,
                                  std::span<const std::vector<int32_t>> prompts) {
+  DecodeProtocol protocol = asked;
+  if (engine.streams()) {
+    protocol.warmup_requests = 0;
+    protocol.rounds = protocol.requests_per_round = 1;
+    protocol.new_tokens = std::min(protocol.new_tokens, kStreamedTokens);
+  }
   if (static_cast<int64_t>(prompts.size()) < decode_prompts(protocol)) {
     throw std::logic_error("decode speed: too few prompts");
   }

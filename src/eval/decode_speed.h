@@ -26,6 +26,7 @@ struct DecodeSpeed {
   EnergyUse energy;  ///< of the timed windows; nothing on the CPU
 };
 
+/// A model that streams its weights is timed with one request of at most 16 tokens.
 /// `prompts` [warmup + rounds * requests] of prompt_tokens ids each, never used before.
 DecodeSpeed measure_decode_speed(Engine& engine, const DecodeProtocol& protocol,
                                  std::span<const std::vector<int32_t>> prompts);

@@ -44,35 +44,54 @@ void shuffle(std::vector<Context>& contexts, Random& random) {
     std::swap(contexts[i - 1], contexts[random.below(i)]);
 }
 
-/// Runs one group of blocks side by side to full length.
+/// Draws the next token of each block in one forward; the first block has slot `slot`.
+void sample_next(Engine& engine, std::span<std::vector<int32_t>> blocks, std::span<Random> streams,
+                 size_t slot, bool begins, double temperature) {
+  std::vector<EngineSequence> sequences;
+  std::vector<double> uniform;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t start = begins ? 0 : blocks[i].size() - 1;
+    const auto fresh = std::span(blocks[i]).subspan(start);
+    sequences.push_back({static_cast<int32_t>(slot + i), static_cast<int32_t>(start), fresh,
+                         static_cast<int32_t>(fresh.size() - 1)});
+    uniform.push_back(streams[i].uniform());
+  }
+  std::vector<int32_t> next(blocks.size());
+  engine.forward(sequences, [&](const float* rows, int64_t offset, int64_t n) {
+    const auto drawn =
+        engine.reader().sample(rows, n, engine.vocab(), temperature,
+                               std::span(uniform).subspan(static_cast<size_t>(offset)));
+    std::copy(drawn.begin(), drawn.end(), next.begin() + offset);
+  });
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (next[i] < 0) {
+      throw InvalidError("non_finite_logits",
+                         "the reference model returned NaN or infinite logits");
+    }
+    blocks[i].push_back(next[i]);
+  }
+}
+
+/// Runs one group of blocks side by side to full length. Contexts go in as many at a time as fit
+/// one forward; after that, all blocks take each step together.
 void sample_group(Engine& engine, Blocks& blocks, size_t first, size_t count, double temperature,
-                  uint64_t seed) {
+                  uint64_t seed, const OnProgress& progress) {
   std::vector<Random> streams;
   for (size_t i = 0; i < count; ++i) streams.emplace_back(seed, first + i);
-  for (int64_t t = 0; t < blocks.continuation; ++t) {
-    std::vector<EngineSequence> sequences;
-    std::vector<double> uniform;
-    for (size_t i = 0; i < count; ++i) {
-      const std::vector<int32_t>& ids = blocks.ids[first + i];
-      const size_t start = t == 0 ? 0 : ids.size() - 1;
-      const auto fresh = std::span(ids).subspan(start);
-      sequences.push_back({static_cast<int32_t>(i), static_cast<int32_t>(start), fresh,
-                           static_cast<int32_t>(fresh.size() - 1)});
-      uniform.push_back(streams[i].uniform());
-    }
-    std::vector<int32_t> next(count);
-    engine.forward(sequences, [&](const float* rows, int64_t offset, int64_t n) {
-      const auto drawn =
-          engine.reader().sample(rows, n, engine.vocab(), temperature,
-                                 std::span(uniform).subspan(static_cast<size_t>(offset)));
-      std::copy(drawn.begin(), drawn.end(), next.begin() + offset);
-    });
-    for (size_t i = 0; i < count; ++i) {
-      if (next[i] < 0) {
-        throw InvalidError("non_finite_logits",
-                           "the reference model returned NaN or infinite logits");
-      }
-      blocks.ids[first + i].push_back(next[i]);
+  const auto group = std::span(blocks.ids).subspan(first, count);
+  const auto at_once =
+      static_cast<size_t>(std::max<int64_t>(1, engine.capacity().tokens / blocks.context));
+  for (size_t i = 0; i < count && blocks.continuation > 0; i += at_once) {
+    const size_t n = std::min(at_once, count - i);
+    sample_next(engine, group.subspan(i, n), std::span(streams).subspan(i, n), i, true,
+                temperature);
+  }
+  for (int64_t t = 1; t < blocks.continuation; ++t) {
+    sample_next(engine, group, streams, 0, false, temperature);
+    if (progress) {
+      progress(static_cast<double>(first) + static_cast<double>(count) *
+                                                static_cast<double>(t + 1) /
+                                                static_cast<double>(blocks.continuation));
     }
   }
 }
@@ -125,12 +144,12 @@ Blocks choose_contexts(const std::string& documents, const LikelihoodProtocol& p
 void sample_continuations(Engine& engine, Blocks& blocks, double temperature, uint64_t seed,
                           const std::string& checkpoint, const OnProgress& progress) {
   const Capacity& capacity = engine.capacity();
-  const auto group = static_cast<size_t>(std::max<int64_t>(
-      1, std::min({capacity.slots, capacity.sequences, capacity.tokens / blocks.context})));
+  const auto group = static_cast<size_t>(
+      std::max<int64_t>(1, std::min({capacity.slots, capacity.sequences, capacity.tokens})));
   size_t done = resume(checkpoint, blocks, engine.vocab());
   while (done < blocks.ids.size()) {
     const size_t count = std::min(group, blocks.ids.size() - done);
-    sample_group(engine, blocks, done, count, temperature, seed);
+    sample_group(engine, blocks, done, count, temperature, seed, progress);
     done += count;
     if (!checkpoint.empty()) {
       Blocks finished = blocks;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ class MemorySource {
   virtual void release(void* data, size_t bytes) = 0;
   /// What a block of `bytes` really takes.
   virtual size_t footprint(size_t bytes) const { return bytes; }
+  /// Bytes that are free now; the largest number where nobody says.
+  virtual int64_t available() const { return std::numeric_limits<int64_t>::max(); }
 };
 MemorySource& host_memory();
 
@@ -67,6 +70,7 @@ class Arena {
   void release(void* data);
   void freeze() { frozen_ = true; }
   const ArenaReport& report() const { return report_; }
+  int64_t available() const { return source_.available(); }
 
  private:
   struct Block {

@@ -61,10 +61,13 @@ class Bench {
         timed_(ops),
         config_(config),
         ceilings_(ceilings),
+        memory_(weights.memory()),
         model_(timed_, config, weights, bench_capacity(options)) {
     report_.options = options;
     report_.device = ops.device_name();
     report_.model = config.architecture;
+    report_.blocks = report_.of_blocks = static_cast<int64_t>(config.blocks.size());
+    if (memory_) report_.streamed = memory_->streamed();
     make_batch();
     const auto logits = static_cast<size_t>(kHeadRows * config.vocab);
     logits_ = ops.arena().allocate<float>(logits, Category::kLogits, "bench logits");
@@ -128,7 +131,10 @@ class Bench {
     auto& bytes = report_.step_bytes;
     const auto slots = static_cast<double>(model_.limits().slots);
     const auto table = static_cast<double>(config_.vocab);
-    bytes[static_cast<size_t>(Category::kWeights)] = live(Category::kWeights) * active_share();
+    // Of streamed weights the arena holds only the slots.
+    const auto apart = memory_ ? static_cast<double>(memory_->streamed() - memory_->slots()) : 0.0;
+    bytes[static_cast<size_t>(Category::kWeights)] =
+        (live(Category::kWeights) + apart) * active_share();
     bytes[static_cast<size_t>(Category::kMetadata)] = live(Category::kMetadata);
     const double embedding = live(Category::kEmbedding);
     const double head = config_.tied_embedding ? embedding : embedding / 2;
@@ -217,6 +223,7 @@ class Bench {
   TimedOps timed_;
   const ModelConfig& config_;
   Ceilings& ceilings_;
+  std::shared_ptr<WeightMemory> memory_;
   Model model_;
   BenchReport report_;
   std::vector<int32_t> ids_, context_;

@@ -52,6 +52,9 @@ struct BenchReport {
   std::string device;
   std::string model;
   int64_t parameters = 0;  ///< matrix weights, the embedding table included
+  int64_t blocks = 0;      ///< that were run,
+  int64_t of_blocks = 0;   ///< of as many in the model
+  int64_t streamed = 0;    ///< bytes of weights that stream from host memory
   BenchOptions options;
 
   // Ceilings, interleaved with the repetitions below.

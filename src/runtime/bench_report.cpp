@@ -60,6 +60,9 @@ std::string bench_json(const BenchReport& report) {
        {"device", report.device},
        {"model", report.model},
        {"parameters", report.parameters},
+       {"blocks", report.blocks},
+       {"of_blocks", report.of_blocks},
+       {"streamed_bytes", report.streamed},
        {"options",
         {{"tokens", options.tokens},
          {"sequence", options.sequence},
@@ -90,6 +93,13 @@ std::string bench_table(const BenchReport& report) {
   const BenchOptions& options = report.options;
   std::string out = format("%s, %lld parameters, on %s\n", report.model.c_str(),
                            static_cast<long long>(report.parameters), report.device.c_str());
+  if (report.blocks < report.of_blocks) {
+    out += format("A PART OF THE MODEL: its first %lld of %lld blocks\n",
+                  static_cast<long long>(report.blocks), static_cast<long long>(report.of_blocks));
+  }
+  if (report.streamed > 0) {
+    out += format_size(report.streamed) + " of weights stream from host memory\n";
+  }
   out +=
       format("prefill %lld tokens in sequences of %lld, decode %lld after %lld; %lld repetitions\n",
              static_cast<long long>(options.tokens), static_cast<long long>(options.sequence),

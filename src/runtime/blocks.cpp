@@ -33,7 +33,12 @@ class Binder {
     BoundModel model;
     model.embedding = weights_.matrix(config_.embedding_name(), config_.vocab, config_.hidden,
                                       Category::kEmbedding);
-    for (const BlockConfig& block : config_.blocks) model.blocks.push_back(bind_block(block));
+    const std::shared_ptr<WeightMemory> memory = weights_.memory();
+    for (size_t i = 0; i < config_.blocks.size(); ++i) {
+      if (memory) memory->open(i);
+      model.blocks.push_back(bind_block(config_.blocks[i]));
+      if (memory) memory->close();
+    }
     model.final_norm = norm(config_.final_norm_name(), config_.hidden);
     model.head = config_.tied_embedding ? model.embedding
                                         : weights_.matrix(config_.head_name(), config_.vocab,

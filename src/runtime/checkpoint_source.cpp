@@ -102,13 +102,13 @@ CheckpointSource::Placed CheckpointSource::place(std::span<const Tensor* const> 
     }
     elements += static_cast<size_t>(tensor->elements());
   }
-  auto* data = static_cast<char*>(ops_.arena().allocate(elements * element, category, name));
+  auto* data = static_cast<char*>(memory_->allocate(elements * element, category, name));
   const Placed placed = {widened ? nullptr : data,
                          widened ? reinterpret_cast<const float*>(data) : nullptr};
   for (const Tensor* tensor : tensors) {
     const size_t size = static_cast<size_t>(tensor->elements()) * element;
     if (plain) {
-      ops_.copy_in(data, tensor->bytes.data(), size);
+      memory_->write(data, tensor->bytes.data(), size);
     } else {
       const std::vector<float> values = tensor_floats(*tensor);
       std::vector<uint16_t> rounded;
@@ -116,7 +116,8 @@ CheckpointSource::Placed CheckpointSource::place(std::span<const Tensor* const> 
         rounded.resize(values.size());
         for (size_t i = 0; i < values.size(); ++i) rounded[i] = to_bf16(values[i]);
       }
-      ops_.copy_in(data, widened ? static_cast<const void*>(values.data()) : rounded.data(), size);
+      memory_->write(data, widened ? static_cast<const void*>(values.data()) : rounded.data(),
+                     size);
     }
     data += size;
   }

@@ -1,6 +1,7 @@
 // Weights straight from a checkpoint's plain BF16, F16 or F32 tensors.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,12 @@ namespace cbench {
 /// "missing_tensor", "shape" or "dtype", naming the tensor.
 class CheckpointSource final : public WeightSource {
  public:
-  CheckpointSource(Ops& ops, const TensorStore& store) : ops_(ops), store_(store) {}
+  /// Without a `memory`, all on the device.
+  CheckpointSource(Ops& ops, const TensorStore& store,
+                   std::shared_ptr<WeightMemory> memory = nullptr)
+      : ops_(ops),
+        store_(store),
+        memory_(memory ? std::move(memory) : std::make_shared<WeightMemory>(ops)) {}
 
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
@@ -25,6 +31,7 @@ class CheckpointSource final : public WeightSource {
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string& name) const override { return store_.find(name) != nullptr; }
+  std::shared_ptr<WeightMemory> memory() override { return memory_; }
 
  private:
   const Tensor& require(const std::string& name, std::span<const int64_t> shape) const;
@@ -38,6 +45,7 @@ class CheckpointSource final : public WeightSource {
 
   Ops& ops_;
   const TensorStore& store_;
+  std::shared_ptr<WeightMemory> memory_;
 };
 
 /// The values of a BF16, F16, F32 or F64 tensor; UsageError "dtype" for others.

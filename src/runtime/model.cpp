@@ -27,24 +27,26 @@ struct Model::Impl {
   ModelConfig config;
   Capacity limits;
   BoundModel bound;
-  std::vector<int64_t> lengths;  ///< tokens in each slot; -1 after a failure inside forward
-  int64_t rows = 0;              ///< rows of the last forward
-  void* residual = nullptr;      ///< [tokens, hidden]
-  void* wide = nullptr;          ///< [tokens, widest projection or MLP]
-  void* mixed = nullptr;         ///< [tokens, widest mixer output]
-  void* branch = nullptr;        ///< [tokens, hidden]: what is added to the residual stream
-  void* normed = nullptr;        ///< [tokens, hidden]: input of routed experts
-  void* latent = nullptr;        ///< [tokens, widest latent]
-  void* routed = nullptr;        ///< [tokens, widest output of routed experts]
-  Routing routing;               ///< [tokens, largest top_k]
-  void* gathered = nullptr;      ///< [logits_rows, hidden]
-  float* step_logits = nullptr;  ///< [1, vocab]
+  std::shared_ptr<WeightMemory> memory;  ///< null: nothing streams
+  std::vector<int64_t> lengths;          ///< tokens in each slot; -1 after a failure inside forward
+  int64_t rows = 0;                      ///< rows of the last forward
+  void* residual = nullptr;              ///< [tokens, hidden]
+  void* wide = nullptr;                  ///< [tokens, widest projection or MLP]
+  void* mixed = nullptr;                 ///< [tokens, widest mixer output]
+  void* branch = nullptr;                ///< [tokens, hidden]: what is added to the residual stream
+  void* normed = nullptr;                ///< [tokens, hidden]: input of routed experts
+  void* latent = nullptr;                ///< [tokens, widest latent]
+  void* routed = nullptr;                ///< [tokens, widest output of routed experts]
+  Routing routing;                       ///< [tokens, largest top_k]
+  void* gathered = nullptr;              ///< [logits_rows, hidden]
+  float* step_logits = nullptr;          ///< [1, vocab]
   std::unique_ptr<Replay> step;
 
   Impl(Ops& the_ops, const ModelConfig& the_config, WeightSource& weights, const Capacity& capacity)
       : ops(the_ops), config(the_config), limits(capacity) {
     check_capacity(limits);
     bound = bind_model(ops, config, weights, limits);
+    memory = weights.memory();
     lengths.assign(static_cast<size_t>(limits.slots), 0);
     allocate();
     plan();
@@ -178,9 +180,12 @@ struct Model::Impl {
 
   void run_blocks() {
     ops.embed(bound.embedding, static_cast<float>(config.embedding_scale), residual);
-    for (const Block& block : bound.blocks) {
+    for (size_t i = 0; i < bound.blocks.size(); ++i) {
+      const Block& block = bound.blocks[i];
+      if (memory) memory->arrive(i);
       if (block.mixer) run_mixer(*block.mixer);
       if (block.feed_forward) run_feed_forward(*block.feed_forward);
+      if (memory) memory->leave(i);
     }
   }
 

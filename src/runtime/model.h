@@ -11,6 +11,7 @@
 
 #include "model/config.h"
 #include "runtime/ops.h"
+#include "runtime/weight_memory.h"
 
 namespace cbench {
 
@@ -37,6 +38,8 @@ class WeightSource {
   virtual std::vector<float> host_vector(const std::string& name,
                                          std::span<const int64_t> shape) = 0;
   virtual bool has(const std::string& name) const = 0;
+  /// Where the matrices of blocks are put, if some may stream; the model keeps it.
+  virtual std::shared_ptr<WeightMemory> memory() { return nullptr; }
 };
 
 class Model {

@@ -228,6 +228,23 @@ class Replay {
   virtual void run() = 0;
 };
 
+/// Device memory of which each slot is filled again and again from host memory, beside the work of
+/// the ops (runtime/weight_memory.h).
+class Slots {
+ public:
+  virtual ~Slots() = default;
+  virtual void* data(size_t slot) = 0;
+  /// Page-locks host memory that fill() will read, for as long as the slots live. Throws
+  /// EnvironmentError ("host_memory").
+  virtual void pin(void* host, size_t bytes) = 0;
+  /// Fills the slot as soon as all ops given before leave(slot) are done.
+  virtual void fill(size_t slot, const void* host, size_t bytes) = 0;
+  /// Ops given from now on see what the last fill() brought.
+  virtual void arrive(size_t slot) = 0;
+  /// The ops given so far are the last to read the slot's contents.
+  virtual void leave(size_t slot) = 0;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -250,6 +267,9 @@ class Ops {
   virtual void warm_up() {}
   /// Plans the workspace for batches up to `limits` of a model made of `plan`; once, at load.
   virtual void reserve(const Capacity& limits, const OpsPlan& plan) = 0;
+  /// `count` slots of `bytes` each in the arena. The backend must outlive them. The default fills
+  /// them at once, by copy_in().
+  virtual std::unique_ptr<Slots> make_slots(size_t count, size_t bytes);
   /// Releases caches and scratch that are not needed between measurements.
   virtual void trim() = 0;
 

@@ -14,7 +14,10 @@ constexpr size_t kBlock = (1 << 20) - 3;  // not a multiple of usual widths: row
 
 }  // namespace
 
-SyntheticSource::SyntheticSource(Ops& ops) : ops_(ops), block_(kBlock) {
+SyntheticSource::SyntheticSource(Ops& ops, std::shared_ptr<WeightMemory> memory)
+    : ops_(ops),
+      memory_(memory ? std::move(memory) : std::make_shared<WeightMemory>(ops)),
+      block_(kBlock) {
   Random random(1);
   for (float& value : block_) value = static_cast<float>(2 * random.uniform() - 1);
 }
@@ -25,14 +28,14 @@ Linear SyntheticSource::matrix(const std::string& name, int64_t rows, int64_t co
   linear.rows = rows;
   linear.cols = cols;
   const size_t count = static_cast<size_t>(rows * cols);
-  auto* data = ops_.arena().allocate<uint16_t>(count, category, name);
+  auto* data = static_cast<uint16_t*>(memory_->allocate(count * sizeof(uint16_t), category, name));
   linear.bf16 = data;
   std::vector<uint16_t> block(block_.size());
   const float scale = std::sqrt(3.0f / static_cast<float>(cols));
   for (size_t i = 0; i < block.size(); ++i) block[i] = to_bf16(block_[i] * scale);
   for (size_t first = 0; first < count; first += block.size()) {
     const size_t size = std::min(block.size(), count - first);
-    ops_.copy_in(data + first, block.data(), size * sizeof(uint16_t));
+    memory_->write(data + first, block.data(), size * sizeof(uint16_t));
   }
   return linear;
 }

@@ -13,7 +13,8 @@ namespace cbench {
 /// quickly.
 class SyntheticSource final : public WeightSource {
  public:
-  explicit SyntheticSource(Ops& ops);
+  /// Without a `memory`, all on the device.
+  explicit SyntheticSource(Ops& ops, std::shared_ptr<WeightMemory> memory = nullptr);
 
   Linear matrix(const std::string& name, int64_t rows, int64_t cols, Category category) override;
   Projection projection(std::span<const std::string> names, std::span<const int64_t> rows,
@@ -23,9 +24,11 @@ class SyntheticSource final : public WeightSource {
   const float* vector(const std::string& name, std::span<const int64_t> shape, float add) override;
   std::vector<float> host_vector(const std::string& name, std::span<const int64_t> shape) override;
   bool has(const std::string&) const override { return true; }
+  std::shared_ptr<WeightMemory> memory() override { return memory_; }
 
  private:
   Ops& ops_;
+  std::shared_ptr<WeightMemory> memory_;
   std::vector<float> block_;  ///< uniform in [-1, 1)
 };
 

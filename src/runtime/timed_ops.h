@@ -37,6 +37,9 @@ class TimedOps final : public Ops {
   void reserve(const Capacity& limits, const OpsPlan& plan) override {
     inner_.reserve(limits, plan);
   }
+  std::unique_ptr<Slots> make_slots(size_t count, size_t bytes) override {
+    return inner_.make_slots(count, bytes);
+  }
   void trim() override { inner_.trim(); }
   void read_ids(std::span<int32_t> ids) override { inner_.read_ids(ids); }
   std::unique_ptr<Replay> record(std::function<void()> work) override {

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 
 #include "engine/support.h"
+#include "model/config.h"
 #include "package/rtn.h"
 #include "runtime/support.h"
+#include "runtime/weight_memory.h"
 
 namespace cbench::testing {
 namespace {
@@ -95,6 +97,63 @@ TEST(EngineMemory, OnAGpuTheSameHoldsForDeviceMemory) {
   memory.device->engine += 200 << 20;
   memory.arena.live[static_cast<size_t>(Category::kWorkspace)] = 200 << 20;
   EXPECT_GT(memory.resident(), 180 << 20);
+}
+
+TEST(EngineMemory, WeightsThatStreamAreExplainedAndCount) {
+  EngineMemory memory = reported();
+  memory.streamed = int64_t{500} << 20;
+  memory.outside += memory.streamed;
+  EXPECT_EQ(memory.unexplained(), 0);
+  EXPECT_EQ(memory.resident(), int64_t{501} << 20);
+  memory.outside += int64_t{50} << 20;
+  EXPECT_GT(memory.unexplained(), int64_t{48} << 20);
+}
+
+class StreamedEngine : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StreamedEngine, GivesTheSameLogitsAndExplainsItsMemory) {
+  const TestPackage package(golden_dir(GetParam()));
+  const ModelConfig config = parse_model_config(package.config(), "config");
+  size_t largest = 0;
+  for (size_t i = 0; i < config.blocks.size(); ++i) {
+    largest = std::max(largest, block_bytes(config, i, sizeof(float)));
+  }
+  EngineOptions options = engine_options(package);
+  options.stream_budget = static_cast<int64_t>(StreamPlan::kSlots * largest);
+  Engine engine(options);
+  EXPECT_TRUE(engine.streams());
+  const auto there = engine_logits(engine, ids_below(engine.vocab()));
+  const auto here = local_logits(golden_dir(GetParam()));
+  ASSERT_EQ(there.size(), here.size());
+  EXPECT_EQ(0, std::memcmp(there.data(), here.data(), here.size() * sizeof(float)));
+  const EngineMemory memory = engine.memory();
+  expect_as_planned(memory);
+  EXPECT_GT(memory.streamed, 0);
+  EXPECT_EQ(memory.resident(), memory.arena.model_storage() + memory.streamed);
+  engine.close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, StreamedEngine,
+                         ::testing::Values("qwen3_5_untied", "qwen3_5_moe", "gemma4_moe",
+                                           "nemotron_h"));
+
+TEST(Engine, ABudgetBelowTheSlotsIsNamed) {
+  const TestPackage package(golden_dir("qwen3_5_moe"));
+  EngineOptions options = engine_options(package);
+  options.stream_budget = 1;
+  const Caught error = caught([&] { Engine engine(options); });
+  EXPECT_EQ(error.code, "engine_out_of_memory");
+  EXPECT_THAT(error.message, HasSubstr("slots"));
+}
+
+TEST(Engine, WithAPluginNothingStreams) {
+  const std::string source = plugin_fixture("hostile");
+  const TestPackage package(golden_dir("qwen3_5_untied"), Json::object(), source);
+  EngineOptions options = engine_options(package, built_plugin(source));
+  options.stream_budget = 1;
+  Engine engine(options);
+  EXPECT_FALSE(engine.streams());
+  engine.close();
 }
 
 TEST(Engine, ChecksWhatItWasAskedFor) {

@@ -232,6 +232,7 @@ TEST(Sampling, TextOfTheModelCostsItsOwnEntropy) {
   for (auto& ids : again.ids) ids.resize(4);
   EngineOptions narrow = engine_options(source);
   narrow.capacity.slots = narrow.capacity.sequences = 3;
+  narrow.capacity.tokens = 8;  // two contexts a forward
   Engine other(narrow);
   sample_continuations(other, again, 1, 11, "");
   EXPECT_EQ(again.ids, blocks.ids);

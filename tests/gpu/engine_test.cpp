@@ -7,6 +7,8 @@
 #include "eval/evaluate.h"
 #include "eval/likelihood.h"
 #include "kernels/support.h"
+#include "model/config.h"
+#include "runtime/weight_memory.h"
 #include "task/contract.h"
 #include "util/random.h"
 
@@ -109,6 +111,54 @@ TEST(GpuEngine, StepsTheGreedyTokensThatScoringSays) {
   int64_t tokens = 0;
   engine.generate(0, first, 8, 40, [&](int32_t) { ++tokens; });
   EXPECT_EQ(tokens, 40);
+  engine.close();
+}
+
+/// A budget of two slots: every block streams.
+int64_t slots_only(const std::string& config_text) {
+  const ModelConfig config = parse_model_config(config_text, "config");
+  size_t largest = 0;
+  for (size_t i = 0; i < config.blocks.size(); ++i) {
+    largest = std::max(largest, block_bytes(config, i, sizeof(uint16_t)));
+  }
+  return static_cast<int64_t>(StreamPlan::kSlots * largest);
+}
+
+TEST(GpuEngine, StreamsTheSameBits) {
+  SKIP_WITHOUT_GPU();
+  const GpuPackage package("qwen3_5_moe");
+  EngineOptions options = package.options();
+  const std::vector<double> resident = sums(options, "cuda");
+  options.stream_budget = slots_only(options.config);
+  EXPECT_EQ(sums(options, "cuda"), resident);
+}
+
+/// Four blocks of the suite's shapes, 20 GB of host memory, none of which the evaluator misses.
+TEST(GpuEngine, StreamedWeightsAreExplained) {
+  SKIP_WITHOUT_GPU();
+  EngineOptions options = GpuPackage("qwen3_5_moe").options();
+  Json config =
+      parse_json(read_file(CBENCH_SOURCE_DIR "/tasks/configs/qwen3.5-122b-a10b.json"), "config");
+  Json& text = config.contains("text_config") ? config["text_config"] : config;
+  text["num_hidden_layers"] = 4;
+  if (text.contains("layer_types")) {
+    text["layer_types"].erase(text["layer_types"].begin() + 4, text["layer_types"].end());
+  }
+  options.config = dump_json(config);
+  options.package.clear();
+  options.synthetic = true;
+  options.load_timeout = 120;
+  options.stream_budget = slots_only(options.config);
+  Engine engine(options);
+  EXPECT_TRUE(engine.streams());
+  for (int round = 0; round < 3; ++round) engine_logits(engine, {{1, 2, 3, 4, 5}, {6, 7}});
+  engine.generate(0, 1, 5, 3, [](int32_t) {});
+  const EngineMemory memory = engine.memory();
+  std::printf("%.2f GB stream, loaded in %.1f s; host grew by %.2f GB\n",
+              static_cast<double>(memory.streamed) / 1e9, engine.load_seconds(),
+              static_cast<double>(memory.outside - memory.baseline) / 1e9);
+  EXPECT_GT(memory.streamed, int64_t{18} << 30);
+  EXPECT_EQ(memory.unexplained(), 0) << memory.explain();
   engine.close();
 }
 
