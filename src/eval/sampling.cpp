@@ -6,12 +6,15 @@
 #include <set>
 
 #include "text/jsonl.h"
+#include "util/clock.h"
 #include "util/error.h"
 #include "util/json.h"
 #include "util/random.h"
 
 namespace cbench {
 namespace {
+
+constexpr double kSaveEvery = 300;  // seconds between savings of a group that is sampled
 
 struct Context {
   std::string document;
@@ -72,41 +75,101 @@ void sample_next(Engine& engine, std::span<std::vector<int32_t>> blocks, std::sp
   }
 }
 
-/// Runs one group of blocks side by side to full length. Contexts go in as many at a time as fit
-/// one forward; after that, all blocks take each step together.
-void sample_group(Engine& engine, Blocks& blocks, size_t first, size_t count, double temperature,
-                  uint64_t seed, const OnProgress& progress) {
-  std::vector<Random> streams;
-  for (size_t i = 0; i < count; ++i) streams.emplace_back(seed, first + i);
-  const auto group = std::span(blocks.ids).subspan(first, count);
-  const auto at_once =
-      static_cast<size_t>(std::max<int64_t>(1, engine.capacity().tokens / blocks.context));
-  for (size_t i = 0; i < count && blocks.continuation > 0; i += at_once) {
-    const size_t n = std::min(at_once, count - i);
-    sample_next(engine, group.subspan(i, n), std::span(streams).subspan(i, n), i, true,
-                temperature);
+/// Whether `done` begins with the contexts of `blocks` from `first` on.
+bool same_contexts(const Blocks& done, const Blocks& blocks, size_t first) {
+  const auto context = static_cast<std::ptrdiff_t>(blocks.context);
+  bool same = done.context == blocks.context && done.ids.size() <= blocks.ids.size() - first;
+  for (size_t i = 0; same && i < done.ids.size(); ++i) {
+    same = std::equal(done.ids[i].begin(), done.ids[i].begin() + context,
+                      blocks.ids[first + i].begin());
   }
-  for (int64_t t = 1; t < blocks.continuation; ++t) {
-    sample_next(engine, group, streams, 0, false, temperature);
-    if (progress) {
-      progress(static_cast<double>(first) + static_cast<double>(count) *
-                                                static_cast<double>(t + 1) /
-                                                static_cast<double>(blocks.continuation));
+  return same;
+}
+
+/// One group of blocks, side by side to full length. What takes long is saved on the way.
+class Group {
+ public:
+  Group(Engine& engine, Blocks& blocks, size_t first, size_t count, double temperature,
+        uint64_t seed, const std::string& saved)
+      : engine_(engine),
+        blocks_(blocks),
+        first_(first),
+        ids_(std::span(blocks.ids).subspan(first, count)),
+        temperature_(temperature),
+        saved_(saved) {
+    for (size_t i = 0; i < count; ++i) streams_.emplace_back(seed, first + i);
+    resume();
+  }
+
+  void run(const OnProgress& progress) {
+    if (sampled() < blocks_.continuation) begin();
+    double last_save = boot_seconds();
+    while (sampled() < blocks_.continuation) {
+      sample_next(engine_, ids_, streams_, 0, false, temperature_);
+      if (progress)
+        progress(static_cast<double>(first_) + share() * static_cast<double>(ids_.size()));
+      if (saved_.empty() || boot_seconds() - last_save < kSaveEvery) continue;
+      save();
+      last_save = boot_seconds();
+    }
+    if (!saved_.empty()) std::filesystem::remove(saved_);
+  }
+
+ private:
+  int64_t sampled() const { return static_cast<int64_t>(ids_[0].size()) - blocks_.context; }
+  double share() const {
+    return static_cast<double>(sampled()) / static_cast<double>(blocks_.continuation);
+  }
+
+  /// What is there goes in as many blocks at a time as fit one forward; after that, all blocks take
+  /// each step together.
+  void begin() {
+    const auto length = static_cast<int64_t>(ids_[0].size());
+    const auto at_once =
+        static_cast<size_t>(std::max<int64_t>(1, engine_.capacity().tokens / length));
+    for (size_t i = 0; i < ids_.size(); i += at_once) {
+      const size_t n = std::min(at_once, ids_.size() - i);
+      sample_next(engine_, ids_.subspan(i, n), std::span(streams_).subspan(i, n), i, true,
+                  temperature_);
     }
   }
-}
+
+  void save() const {
+    Blocks part;
+    part.context = blocks_.context;
+    part.continuation = sampled();
+    part.ids.assign(ids_.begin(), ids_.end());
+    write_blocks(saved_, part);
+  }
+
+  /// Goes on with a group that was saved: the same blocks, of which each has drawn so often.
+  void resume() {
+    if (saved_.empty() || !std::filesystem::exists(saved_)) return;
+    const Blocks done = read_blocks(saved_, engine_.vocab());
+    if (done.ids.size() != ids_.size() || done.continuation > blocks_.continuation ||
+        !same_contexts(done, blocks_, first_)) {
+      return;
+    }
+    std::copy(done.ids.begin(), done.ids.end(), ids_.begin());
+    for (Random& stream : streams_) {
+      for (int64_t t = 0; t < done.continuation; ++t) stream.uniform();
+    }
+  }
+
+  Engine& engine_;
+  Blocks& blocks_;
+  size_t first_;
+  std::span<std::vector<int32_t>> ids_;
+  double temperature_;
+  std::string saved_;  ///< file; "" = none
+  std::vector<Random> streams_;
+};
 
 /// Takes over finished blocks of an interrupted call; returns how many.
 size_t resume(const std::string& checkpoint, Blocks& blocks, int64_t vocab) {
   if (checkpoint.empty() || !std::filesystem::exists(checkpoint)) return 0;
   const Blocks done = read_blocks(checkpoint, vocab);
-  const auto context = static_cast<std::ptrdiff_t>(blocks.context);
-  bool same = done.context == blocks.context && done.continuation == blocks.continuation &&
-              done.ids.size() <= blocks.ids.size();
-  for (size_t i = 0; same && i < done.ids.size(); ++i) {
-    same = std::equal(blocks.ids[i].begin(), blocks.ids[i].end(), done.ids[i].begin(),
-                      done.ids[i].begin() + context);
-  }
+  const bool same = done.continuation == blocks.continuation && same_contexts(done, blocks, 0);
   if (!same) return 0;  // other contexts: it belongs to another protocol
   std::copy(done.ids.begin(), done.ids.end(), blocks.ids.begin());
   return done.ids.size();
@@ -149,7 +212,9 @@ void sample_continuations(Engine& engine, Blocks& blocks, double temperature, ui
   size_t done = resume(checkpoint, blocks, engine.vocab());
   while (done < blocks.ids.size()) {
     const size_t count = std::min(group, blocks.ids.size() - done);
-    sample_group(engine, blocks, done, count, temperature, seed, progress);
+    Group(engine, blocks, done, count, temperature, seed,
+          checkpoint.empty() ? "" : checkpoint + ".group")
+        .run(progress);
     done += count;
     if (!checkpoint.empty()) {
       Blocks finished = blocks;

@@ -238,6 +238,39 @@ TEST(Sampling, TextOfTheModelCostsItsOwnEntropy) {
   EXPECT_EQ(again.ids, blocks.ids);
 }
 
+TEST(Sampling, GoesOnInsideAGroup) {
+  const TestPackage source(kModel);
+  Engine engine(engine_options(source));
+  Blocks begun;
+  begun.context = 4;
+  begun.continuation = 20;
+  for (int32_t b = 0; b < 8; ++b) begun.ids.push_back({b, 2 * b % 128, 7, (b * b) % 128});
+  Blocks whole = begun;
+  sample_continuations(engine, whole, 1, 11, "");
+
+  const TempDir dir("cbench-test-sampling");
+  Blocks part = whole;
+  part.continuation = 9;
+  for (auto& ids : part.ids) ids.resize(13);
+  part.ids[5][10] = (part.ids[5][10] + 1) % 128;  // shows that it was read
+  write_blocks(dir.path() + "/p.group", part);
+  Blocks resumed = begun;
+  sample_continuations(engine, resumed, 1, 11, dir.path() + "/p");
+  EXPECT_FALSE(fs::exists(dir.path() + "/p.group"));
+  for (size_t i = 0; i < whole.ids.size(); ++i) {
+    ASSERT_EQ(resumed.ids[i].size(), 24u);
+    EXPECT_TRUE(std::equal(part.ids[i].begin(), part.ids[i].end(), resumed.ids[i].begin()));
+    EXPECT_EQ(resumed.ids[i] == whole.ids[i], i != 5) << i;
+  }
+
+  // A file with other contexts changes nothing.
+  part.ids[0][0] = 99;
+  write_blocks(dir.path() + "/q.group", part);
+  Blocks other = begun;
+  sample_continuations(engine, other, 1, 11, dir.path() + "/q");
+  EXPECT_EQ(other.ids, whole.ids);
+}
+
 TEST(DecodeSpeed, TokensOfAnotherModelAreNotPlausible) {
   // A step that multiplies by other weights than the prefill decodes another model.
   const TestPackage package = hostile("stepwise_differs");
