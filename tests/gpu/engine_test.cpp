@@ -147,6 +147,7 @@ TEST(GpuEngine, StreamedWeightsAreExplained) {
   options.config = dump_json(config);
   options.package.clear();
   options.synthetic = true;
+  options.share_device_memory = false;  // engine_logits() reads them on the host
   options.load_timeout = 120;
   options.stream_budget = slots_only(options.config);
   Engine engine(options);
