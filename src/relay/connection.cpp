@@ -182,7 +182,10 @@ bool Connection::begin_answer(int status,
   record.first_byte_seconds = boot_seconds() - record.started;
   std::string text = status_line(status);
   for (const auto& [name, value] : fields) {
-    if (!passes_down(name) || printable(value, value.size()) != value) continue;
+    const auto plain = [](const std::string& field) {
+      return printable(field, field.size()) == field;
+    };
+    if (!passes_down(name) || !plain(name) || !plain(value)) continue;
     text += name + ": " + value + "\r\n";
     if (name == "content-type") record.stream = value.starts_with("text/event-stream");
     if (name == "request-id" || name == "x-request-id") record.request_id = value;

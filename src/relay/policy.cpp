@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "util/error.h"
 #include "util/json.h"
@@ -28,6 +29,9 @@ constexpr std::array<std::string_view, 6> kDown = {"content-type",   "request-id
                                                    "x-request-id",   "retry-after",
                                                    "retry-after-ms", "x-should-retry"};
 constexpr std::array<std::string_view, 3> kDownPrefixes = {"anthropic-", "openai-", "x-ratelimit-"};
+/// Whose account it is, is none of the box's business.
+constexpr std::array<std::string_view, 3> kNotDown = {"anthropic-organization-id",
+                                                      "openai-organization", "openai-project"};
 
 template <class List>
 bool listed(const List& list, std::string_view name) {
@@ -66,7 +70,7 @@ std::string hosted_tool(const Json& tools) {
 }
 
 std::string hosted_in(const Json& body) {
-  for (const char* key : {"mcp_servers", "container"}) {
+  for (const char* key : {"mcp_servers", "container", "prompt"}) {  // a stored prompt has tools
     if (body.contains(key) && !body[key].is_null() && !body[key].empty()) return key;
   }
   if (body.contains("tools")) {
@@ -81,6 +85,33 @@ std::string hosted_in(const Json& body) {
     if (!tool.empty()) return tool;
   }
   return "";
+}
+
+bool is_address(const Json& value) {
+  if (value.is_object()) return value.contains("url") && is_address(value["url"]);
+  return value.is_string() && !value.get_ref<const std::string&>().starts_with("data:");
+}
+
+/// Whether content holds a picture or a document by its address: the provider would fetch it.
+bool is_fetched(const Json& content) {
+  if (content.is_array()) return std::ranges::any_of(content, is_fetched);
+  if (!content.is_object()) return false;
+  for (const char* key : {"image_url", "file_url"}) {
+    if (content.contains(key) && is_address(content[key])) return true;
+  }
+  if (content.contains("source") && content["source"].is_object() &&
+      is_address(content["source"])) {
+    return true;
+  }
+  return std::ranges::any_of(std::array{"content", "output", "source"}, [&](const char* key) {
+    return content.contains(key) && is_fetched(content[key]);
+  });
+}
+
+/// A small body can become a large tree: one at a time, or a box that sends many takes the memory.
+std::mutex& one_at_a_time() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 bool is_plain_query(std::string_view query) {
@@ -121,6 +152,7 @@ std::optional<Refusal> refuse_head(Api api, const RequestHead& head, uint64_t ma
 }
 
 std::optional<Refusal> refuse_body(const std::string& body, std::string& model) {
+  const std::scoped_lock lock(one_at_a_time());
   Json json;
   try {
     json = parse_json(body, "request", {.max_bytes = body.size(), .max_depth = 128});
@@ -130,6 +162,13 @@ std::optional<Refusal> refuse_body(const std::string& body, std::string& model) 
   if (!json.is_object()) return Refusal{400, "json", "the request is no JSON object"};
   if (json.contains("model") && json["model"].is_string()) {
     model = printable(json["model"].get<std::string>(), 100);
+  }
+  for (const char* key : {"messages", "input", "system"}) {
+    if (json.contains(key) && is_fetched(json[key])) {
+      return Refusal{400, "fetched_content",
+                     "a picture or document given by its address would be fetched outside the box, "
+                     "which has no network: send its bytes"};
+    }
   }
   const std::string hosted = hosted_in(json);
   if (hosted.empty()) return std::nullopt;
@@ -141,7 +180,7 @@ std::optional<Refusal> refuse_body(const std::string& body, std::string& model) 
 bool passes_up(std::string_view name) { return listed(kUp, name) || has_prefix(kUpPrefixes, name); }
 
 bool passes_down(std::string_view name) {
-  return listed(kDown, name) || has_prefix(kDownPrefixes, name);
+  return !listed(kNotDown, name) && (listed(kDown, name) || has_prefix(kDownPrefixes, name));
 }
 
 std::string error_body(Api api, std::string_view type, std::string_view message) {

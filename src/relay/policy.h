@@ -26,8 +26,8 @@ struct Refusal {
 /// Before the body is read: method, path, query, length.
 std::optional<Refusal> refuse_head(Api api, const RequestHead& head, uint64_t max_body);
 
-/// The body: JSON, and no tool that the provider would run outside the box (a web search is a hole
-/// in "no network"). `model` gets the model's name.
+/// The body: JSON, and nothing that the provider would run or fetch outside the box (a web search,
+/// a picture by its address: holes in "no network"). `model` gets the model's name.
 std::optional<Refusal> refuse_body(const std::string& body, std::string& model);
 
 /// Fields of the request that go to the upstream; credentials never do.

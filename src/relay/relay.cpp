@@ -37,9 +37,9 @@ void accept_one(const Fd& listener, const std::shared_ptr<Shared>& shared) {
   }
   ++shared->connections;
   try {
-    std::thread([shared, fd = socket.release()] {
+    std::thread([shared, socket = std::move(socket)]() mutable {
       try {
-        Connection(Fd(fd), shared->options, shared->log).run();
+        Connection(std::move(socket), shared->options, shared->log).run();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "cbench relay: %s\n", error.what());
       }

@@ -57,6 +57,7 @@ struct Transfer {
   }
   bool take_body(std::string_view bytes) {
     last_byte = boot_seconds();
+    if (!head_given) return false;  // a status that is none, so no head was understood
     stopped = !call.on_body(bytes);
     return !stopped;
   }

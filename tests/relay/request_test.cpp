@@ -191,6 +191,30 @@ TEST(Policy, Bodies) {
       {R"({"input":[{"type":"additional_tools","tools":[{"type":"web_search"}]}]})", "hosted_tool"},
       {R"({"mcp_servers":[{"url":"https://x"}]})", "hosted_tool"},
       {R"({"mcp_servers":[]})", ""},
+      {R"({"prompt":{"id":"pmpt_1"},"input":"hello"})", "hosted_tool"},
+      {R"({"messages":[{"content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}]})",
+       "fetched_content"},
+      {R"({"messages":[{"content":[{"type":"tool_result","content":[{"type":"document",
+           "source":{"type":"url","url":"https://x"}}]}]}]})",
+       "fetched_content"},
+      {R"({"messages":[{"content":[{"type":"document","source":{"type":"content","content":[
+           {"type":"image","source":{"type":"url","url":"https://x"}}]}}]}]})",
+       "fetched_content"},
+      {R"({"messages":[{"content":[{"type":"image","source":{"type":"base64","data":"aa"}}]}]})",
+       ""},
+      {R"({"messages":[{"content":[{"type":"tool_use","input":{"image_url":"https://x",
+           "source":{"url":"https://x"}}}]}]})",
+       ""},
+      {R"({"input":[{"content":[{"type":"input_image","image_url":"https://x"}]}]})",
+       "fetched_content"},
+      {R"({"input":[{"content":[{"type":"input_image","image_url":{"url":"http://x"}}]}]})",
+       "fetched_content"},
+      {R"({"input":[{"content":[{"type":"input_image","image_url":"data:image/png;base64,aa"}]}]})",
+       ""},
+      {R"({"input":[{"content":[{"type":"input_file","file_url":"https://x"}]}]})",
+       "fetched_content"},
+      {R"({"input":[{"type":"computer_call_output","output":{"image_url":"https://x"}}]})",
+       "fetched_content"},
       {R"({"tools":"x","input":"hello"})", ""},
       {"[]", "json"},
       {"", "json"},
@@ -210,7 +234,8 @@ TEST(Policy, CredentialsDoNotPass) {
     EXPECT_FALSE(passes_up(name)) << name;
   }
   for (const char* name :
-       {"set-cookie", "location", "content-length", "transfer-encoding", "server"}) {
+       {"set-cookie", "location", "content-length", "transfer-encoding", "server",
+        "anthropic-organization-id", "openai-organization", "openai-project"}) {
     EXPECT_FALSE(passes_down(name)) << name;
   }
   EXPECT_TRUE(passes_up("anthropic-version"));
