@@ -26,10 +26,10 @@ int64_t beyond(int64_t growth, int64_t allowance) {
   return std::max<int64_t>(0, growth - allowance);
 }
 
-/// Rounding is believed up to a share of what was allocated: a block of 1 MiB or more loses less
-/// than 2 MiB, and a model has few that are not large.
-int64_t padding_of(const ArenaReport& arena) {
-  return std::clamp<int64_t>(arena.padding, 0, arena.live_total() / 50 + 64 * kMiB);
+/// Rounding is believed up to a share of what is believed to be allocated: a block of 1 MiB or more
+/// loses less than 2 MiB, and a model has few that are not large.
+int64_t padding_of(const EngineMemory& memory) {
+  return std::clamp<int64_t>(memory.arena.padding, 0, memory.explained() / 50 + 64 * kMiB);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ int64_t EngineMemory::unexplained_device() const {
   // did.
   const int64_t growth = named ? device->engine - device_baseline.engine
                                : device->unowned() - device_baseline.unowned();
-  return beyond(growth - explained() - padding_of(arena), kDeviceAllowance);
+  return beyond(growth - explained() - padding_of(*this), kDeviceAllowance);
 }
 
 int64_t EngineMemory::unexplained_unowned() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <set>
 #include <vector>
 
 #include <malloc.h>
@@ -60,6 +61,28 @@ Json storage_json(const ArenaReport& report, int64_t streamed = 0) {
   return {{"live", live}, {"peak", peak}, {"padding", report.padding}, {"streamed", streamed}};
 }
 
+/// Factors only of dense matrices, and no wider than these need: what lies between two factors is
+/// workspace, which does not count.
+void check_low_rank(const ModelConfig& config, const Manifest& manifest) {
+  const std::vector<MatrixShape> matrices = model_matrices(config);
+  for (const auto& [name, rank] : manifest.graph.low_rank) {
+    const auto found = std::ranges::find(matrices, name, &MatrixShape::name);
+    if (found == matrices.end()) {
+      throw Error(Exit::kGateFailed, "unknown_matrix",
+                  "low_rank names " + name + ", which is no matrix of this model");
+    }
+    if (found->routed) {
+      throw Error(Exit::kGateFailed, "graph",
+                  "graph.low_rank names " + name + ": experts' matrices are not factored");
+    }
+    if (const int64_t most = std::min(found->rows, found->cols); rank > most) {
+      throw Error(Exit::kGateFailed, "graph",
+                  "graph.low_rank gives " + name + " the rank " + std::to_string(rank) +
+                      "; it has no more than " + std::to_string(most));
+    }
+  }
+}
+
 /// Half-open ranges of batch rows whose logits are wanted, as one list of rows.
 std::vector<int32_t> wanted_rows(const Json& ranges, int64_t tokens) {
   std::vector<int32_t> rows;
@@ -113,6 +136,7 @@ class Server {
       const Manifest manifest =
           manifest_text.empty() ? Manifest() : parse_manifest(manifest_text, "");
       config = apply_overrides(config, overrides_of(manifest));
+      check_low_rank(config, manifest);
       low_rank.insert(manifest.graph.low_rank.begin(), manifest.graph.low_rank.end());
     } catch (const Error&) {
       // Loading the package will say what is wrong with it.
@@ -224,10 +248,11 @@ class Server {
 
   /// The manifest may name only matrices that the model has.
   void check_matrices(const ModelConfig& config) {
-    std::map<std::string, bool> routed;
-    for (const MatrixShape& shape : model_matrices(config)) routed[shape.name] = shape.routed;
-    const auto has = [&](const std::string& name) { return routed.contains(name); };
+    std::set<std::string> names;
+    for (const MatrixShape& shape : model_matrices(config)) names.insert(shape.name);
+    const auto has = [&](const std::string& name) { return names.contains(name); };
     const Manifest& manifest = package_->manifest();
+    check_low_rank(config, manifest);
     for (const auto& [name, format] : manifest.matrices) {
       std::string base = name;
       const bool factor = base.ends_with(".A") || base.ends_with(".B");
@@ -235,16 +260,6 @@ class Server {
       if (!has(name) && !(factor && has(base) && manifest.graph.low_rank.contains(base))) {
         throw Error(Exit::kGateFailed, "unknown_matrix",
                     "the manifest names " + name + ", which is no matrix of this model");
-      }
-    }
-    for (const auto& [name, rank] : manifest.graph.low_rank) {
-      if (!has(name)) {
-        throw Error(Exit::kGateFailed, "unknown_matrix",
-                    "low_rank names " + name + ", which is no matrix of this model");
-      }
-      if (routed.at(name)) {
-        throw Error(Exit::kGateFailed, "graph",
-                    "graph.low_rank names " + name + ": experts' matrices are not factored");
       }
     }
   }

@@ -101,12 +101,10 @@ class ExpertStacks {
       if (found != parts.end()) columns.push_back(&found->second);
       item.matrix &= found != parts.end();
     }
-    int64_t experts = 0;
-    for (const auto* column : columns) {
-      experts = std::max(experts, column->empty() ? 0 : column->rbegin()->first + 1);
-    }
-    for (int64_t expert = 0; expert < experts && item.matrix; ++expert) {
-      for (const auto* column : columns) item.matrix &= column->contains(expert);
+    const auto experts = columns.empty() ? 0 : static_cast<int64_t>(columns.front()->size());
+    for (const auto* column : columns) {  // each has all numbers below `experts`
+      item.matrix &=
+          static_cast<int64_t>(column->size()) == experts && column->rbegin()->first < experts;
     }
     if (!item.matrix) {
       for (const auto* column : columns) {
@@ -148,7 +146,7 @@ RtnChoice choice_for(const PackItem& item, const PackChoice& choice) {
 }
 
 bool fits(const PackItem& item, const RtnChoice& choice) {
-  return item.matrix && choice.group > 0 && item.cols() % choice.group == 0;
+  return item.matrix && item.elements() > 0 && choice.group > 0 && item.cols() % choice.group == 0;
 }
 
 std::string format_name(const RtnChoice& choice) {

@@ -95,7 +95,7 @@ std::string message_of(const std::string& body) {
   }
 }
 
-/// The relay as runs have it: our own program, with only the key's variable in its environment.
+/// The relay as runs have it: our own program, which finds the key in its environment.
 class Relay {
  public:
   Relay(const std::string& program, const std::string& agent) : dir_("cbench-preflight") {

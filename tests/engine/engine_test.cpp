@@ -156,6 +156,17 @@ TEST(Engine, WithAPluginNothingStreams) {
   engine.close();
 }
 
+TEST(EngineMemory, RoundingIsNotBelievedByWhatNothingBacks) {
+  EngineMemory memory = reported();
+  memory.outside = memory.baseline;
+  memory.device_baseline.engine = 500 << 20;
+  memory.device = DeviceUse{};
+  memory.device->engine = memory.device_baseline.engine + (int64_t{4101} << 20);
+  memory.arena.live[static_cast<size_t>(Category::kKv)] = int64_t{1} << 49;
+  memory.arena.padding = int64_t{1} << 49;
+  EXPECT_GT(memory.resident(), int64_t{3900} << 20);
+}
+
 TEST(Engine, ChecksWhatItWasAskedFor) {
   const TestPackage package(golden_dir("llama_tied"));
   Engine engine(engine_options(package));
@@ -268,6 +279,7 @@ INSTANTIATE_TEST_SUITE_P(
         graph("width_without_tensors", {{"mlp_width", {{"1", 32}}}}, "shape", "layers.1.mlp"),
         graph("rank_of_nothing", {{"low_rank", {{"model.layers.7.mlp.up_proj.weight", 2}}}},
               "unknown_matrix", "layers.7"),
+        graph("rank_beyond_the_matrix", {{"low_rank", {{kUp, 65}}}}, "graph", "64"),
         graph("rank_without_factors", {{"low_rank", {{kUp, 8}}}}, "missing_tensor", ".A"),
         graph("experts_of_a_dense_model", {{"experts", {{"1", {0, 1}}}}}, "graph", "experts")),
     [](const auto& p) { return std::string(p.param.name); });
@@ -299,20 +311,20 @@ TEST(Engine, DroppedLayersAndNarrowerMlp) {
 TEST(Engine, LowRankFactors) {
   const std::string dir = golden_dir("llama_tied");
   TestPackage package(dir);
-  // W = A B with A the identity: the same matrix.
-  package.write_manifest({{"graph", {{"low_rank", {{kUp, 96}}}}}});
+  // W = A B with B the identity: the same matrix.
+  package.write_manifest({{"graph", {{"low_rank", {{kUp, 64}}}}}});
   package.change_tensors([](TestPackage::Tensors& t) {
-    t[kUp + ".B"] = t[kUp];
+    t[kUp + ".A"] = t[kUp];
     t.erase(kUp);
-    std::string identity(static_cast<size_t>(96 * 96 * 2), '\0');
-    for (size_t i = 0; i < 96; ++i) {
+    std::string identity(static_cast<size_t>(64 * 64 * 2), '\0');
+    for (size_t i = 0; i < 64; ++i) {
       const uint16_t one = 0x3f80;
-      std::memcpy(identity.data() + (i * 96 + i) * 2, &one, 2);
+      std::memcpy(identity.data() + (i * 64 + i) * 2, &one, 2);
     }
-    Tensor a;
-    a.dtype = DType::kBF16;
-    a.shape = {96, 96};
-    t[kUp + ".A"] = {a, identity};
+    Tensor b;
+    b.dtype = DType::kBF16;
+    b.shape = {64, 64};
+    t[kUp + ".B"] = {b, identity};
   });
   Engine engine(engine_options(package));
   EXPECT_LT(relative_error(engine_logits(engine, kIds), local_logits(dir)), 1e-5);

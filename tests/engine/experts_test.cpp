@@ -83,6 +83,30 @@ INSTANTIATE_TEST_SUITE_P(All, RoutedEngine,
                          ::testing::Values("qwen3_5_moe", "qwen3_5_moe_multimodal", "gemma4_moe",
                                            "nemotron_h", "nemotron_h_multimodal"));
 
+TEST(PackedExperts, StacksThatAreNoneStayAsTheyAre) {
+  const TempDir dir("cbench-test-odd");
+  const auto tensor = [](const char* name, std::vector<int64_t> shape, std::string_view bytes) {
+    Tensor out;
+    out.name = name;
+    out.dtype = DType::kBF16;
+    out.shape = std::move(shape);
+    out.bytes = bytes;
+    return out;
+  };
+  const std::string bytes(128, '\0');
+  const std::vector<Tensor> tensors = {
+      tensor("model.layers.0.mlp.experts.9223372036854775807.up_proj.weight", {8, 8}, bytes),
+      tensor("model.layers.1.mlp.experts.1.up_proj.weight", {8, 8}, bytes),
+      tensor("model.layers.2.mlp.experts.down_proj", {2, 8, 0}, "")};
+  write_safetensors(dir.path() + "/model.safetensors", tensors);
+  PackChoice choice;
+  choice.weights = {.bits = 8, .group = 8};
+  EXPECT_GT(packed_bytes(dir.path(), choice), 0);
+  const PackReport report = pack_checkpoint(dir.path(), "", choice, dir.path() + "/package");
+  EXPECT_EQ(report.quantised, 0);
+  EXPECT_EQ(report.kept, 3);
+}
+
 /// A package that keeps three experts of layer 1.
 TestPackage pruned() {
   TestPackage package(golden_dir("qwen3_5_moe"));
