@@ -24,7 +24,7 @@ size_t panel_bytes(const ExpertLinear& w) {
   return std::max(one, std::min(kMostPanel / one * one, static_cast<size_t>(w.experts) * one));
 }
 size_t plugin_workspace(const ExpertLinear& w, int64_t pairs) {
-  return w.plugin ? w.plugin->workspace(pairs) : 0;
+  return w.plugin ? w.plugin->largest_workspace(pairs) : 0;
 }
 
 /// Scratch of one call of experts() for `rows` rows, in the order in which it is taken.

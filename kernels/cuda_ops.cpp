@@ -100,8 +100,7 @@ size_t CudaOps::scratch_bytes(const Capacity& c, const OpsPlan& plan) {
     longest = std::max(longest, static_cast<size_t>(w.rows));
     if (w.plugin) {
       plugin = true;
-      plugin_workspace = std::max(plugin_workspace, w.plugin->workspace(c.tokens));
-      plugin_workspace = std::max(plugin_workspace, w.plugin->workspace(1));
+      plugin_workspace = std::max(plugin_workspace, w.plugin->largest_workspace(c.tokens));
     }
     if (w.low_rank_b) {
       rank = std::max(rank, static_cast<size_t>(w.low_rank_b->rows));

@@ -84,7 +84,7 @@ if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
   # One shape of everything: the tools are 10 to 100 times slower.
   few='*/1x5120x1000:*130x512*:GateUp*:LowRank*:Rows.Norm*:*/24q4kv256*:*4q2kv32*:*6q2kv80*:*8q1kv512*:*Experts*2of8w64*:*Experts*3of6w20*:PluginExperts*:*Route*/22of512*:*Route*/6of64w128*:*Mamba2*/4h64x128g2c4:*Mamba2*/4h40x24*:Residual*:*2k6v128x128c4_0:*1k2v16x32c4_0:*GpuGolden.*/qwen3_5_tied:GpuPlugin*:ScoreRows*:SampleRows*'
   for tool in memcheck racecheck initcheck; do
-    row "compute-sanitizer $tool" $tool.log timeout 240 compute-sanitizer --tool $tool \
+    row "compute-sanitizer $tool" $tool.log timeout 900 compute-sanitizer --tool $tool \
       --error-exitcode 9 "$tests" --gtest_filter="$few"
   done
 fi

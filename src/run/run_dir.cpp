@@ -1,7 +1,9 @@
 #include "run/run_dir.h"
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -74,8 +76,13 @@ RunDir open_run_dir(const std::string& path) {
 
 Fd lock_run(const RunDir& run) {
   Fd fd = open_lock(run);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  if (errno != EWOULDBLOCK) throw_errno("lock", run.path);
+  // A driver that was just killed may have left a child between fork and exec, which still holds
+  // it.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK) throw_errno("lock", run.path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
   throw UsageError("run_busy", run.path + " is driven by another process; cbench status shows it");
 }
 

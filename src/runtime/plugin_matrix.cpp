@@ -1,10 +1,14 @@
 // Checked calls into a plugin's function table.
 #include "runtime/plugin_matrix.h"
 
+#include <algorithm>
+
 #include "util/error.h"
 
 namespace cbench {
 namespace {
+
+constexpr size_t kMostWorkspace = size_t{64} << 30;
 
 [[noreturn]] void plugin_failed(const std::string& matrix, const char* call, int code) {
   throw Error(Exit::kGateFailed, "plugin_failed",
@@ -27,6 +31,15 @@ void PluginMatrix::transform(const void* x, int64_t tokens, void* x_out, void* s
 
 size_t PluginMatrix::workspace(int64_t tokens) const {
   return table_.workspace ? table_.workspace(matrix_, tokens) : 0;
+}
+
+size_t PluginMatrix::largest_workspace(int64_t tokens) const {
+  size_t bytes = workspace(tokens);
+  for (int64_t t = 1; t < tokens; t = t < 16 ? t + 1 : 2 * t) bytes = std::max(bytes, workspace(t));
+  if (bytes <= kMostWorkspace) return bytes;
+  throw Error(Exit::kGateFailed, "plugin_failed",
+              "the package's plugin asks for " + std::to_string(bytes) +
+                  " bytes of workspace for " + name_ + "; no more than 64 GiB are possible");
 }
 
 bool PluginMatrix::matmul(const void* x, int64_t tokens, void* y, int64_t y_stride, void* workspace,

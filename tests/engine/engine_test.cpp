@@ -87,6 +87,16 @@ TEST(EngineMemory, CachesBeyondThePlanCount) {
   EXPECT_GT(memory.resident(), 48 << 20);
 }
 
+TEST(EngineMemory, PageTablesOfStreamedWeightsAreExplained) {
+  EngineMemory memory = reported();
+  memory.streamed = int64_t{20} << 30;
+  memory.outside = memory.baseline + memory.streamed;
+  memory.device = DeviceUse{.engine = int64_t{101} << 20, .others = 0, .used = int64_t{141} << 20};
+  EXPECT_EQ(memory.unexplained(), 0) << memory.explain();
+  memory.device->used += 64 << 20;
+  EXPECT_GT(memory.unexplained(), 60 << 20);
+}
+
 TEST(EngineMemory, OnAGpuTheSameHoldsForDeviceMemory) {
   EngineMemory memory = reported();
   memory.outside = memory.baseline;

@@ -174,7 +174,8 @@ TEST(StreamedWeights, TooLittleHostMemoryIsSaidBeforeAnythingIsLoaded) {
     FAIL();
   } catch (const EnvironmentError& error) {
     EXPECT_EQ(error.code(), "host_memory");
-    EXPECT_THAT(error.what(), HasSubstr("need 240.00 GiB of host memory; 128.00 GiB are available"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("need 240.00 GiB of host memory; 128.00 GiB are available"));
   }
   EXPECT_EQ(ops->arena().report().live_total(), 0);
 }

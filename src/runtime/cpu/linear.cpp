@@ -16,14 +16,6 @@ namespace {
 constexpr int64_t kPanelFloats = 1 << 20;    // 4 MiB of widened weights at a time
 constexpr int64_t kProductFloats = 1 << 18;  // 1 MiB
 
-size_t plugin_workspace(const PluginMatrix& matrix, int64_t tokens) {
-  size_t bytes = matrix.workspace(tokens);
-  for (int64_t t = 1; t < tokens; t = t < 16 ? t + 1 : 2 * t) {
-    bytes = std::max(bytes, matrix.workspace(t));
-  }
-  return bytes;
-}
-
 void check_workspace(const LinearScratch& scratch, const PluginMatrix& matrix, int64_t tokens) {
   const size_t needed = matrix.workspace(tokens);
   if (needed <= scratch.plugin_bytes) return;
@@ -126,7 +118,7 @@ LinearScratch make_linear_scratch(Arena& arena, int64_t tokens,
     rows = std::max(rows, w.rows);
     if (!w.plugin) return;
     any_plugin = true;
-    plugin_bytes = std::max(plugin_bytes, plugin_workspace(*w.plugin, calls));
+    plugin_bytes = std::max(plugin_bytes, w.plugin->largest_workspace(calls));
     if (w.plugin->has_transform()) transformed = std::max(transformed, w.cols);
   };
   for (const Linear* w : matrices) {
