@@ -211,9 +211,15 @@ bool readable(int fd, double seconds) {
 void set_box_image(const std::string& image) { chosen_image() = image; }
 
 std::string box_image() {
-  if (!chosen_image().empty()) return chosen_image();
   const char* named = std::getenv("CBENCH_IMAGE");
-  return named != nullptr && *named != '\0' ? named : "cbench-box";
+  std::string image = chosen_image();
+  if (image.empty() && named != nullptr) image = named;
+  if (image.empty()) image = "cbench-box";
+  if (image.front() == '-') {  // docker would take it for an option
+    throw UsageError("box_image", "no docker image can be named " + printable(image, 80) +
+                                      "; look at the contract's image and CBENCH_IMAGE");
+  }
+  return image;
 }
 
 std::string box_owner(pid_t pid) {
