@@ -18,8 +18,8 @@ ctest --test-dir build/release --output-on-failure --no-tests=error
 grep -h '^SKIPPED:' build/release/Testing/Temporary/LastTest.log || true
 
 if [ "${1:-}" != --no-sanitize ]; then
-  # The modules that read what an adversary wrote, and the runtime underneath.
-  targets=(test_util test_text test_package test_task test_model test_runtime)
+  # The modules that read what an adversary wrote.
+  targets=(test_util test_text test_package test_task test_model)
   cmake --preset sanitize "${launcher[@]}" >/dev/null
   cmake --build --preset sanitize --target "${targets[@]}"
   ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/sanitize --output-on-failure --no-tests=error \

@@ -1,12 +1,14 @@
 // Packages, plugins and engines for tests that cross the process border.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -170,12 +172,22 @@ inline Caught caught(const std::function<void()>& action) {
 }
 
 /// Processes of this machine whose command line names `word`.
-inline int processes_with(const std::string& word) {
+inline int processes_now_with(const std::string& word) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     std::ifstream in(entry.path() / "cmdline");
     const std::string line((std::istreambuf_iterator<char>(in)), {});
     count += line.find(word) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+/// The same, once they had time to end: a sandbox says that its command ended a moment before its
+/// namespace is gone.
+inline int processes_with(const std::string& word) {
+  int count = processes_now_with(word);
+  for (int i = 0; i < 50 && count > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    count = processes_now_with(word);
   }
   return count;
 }
