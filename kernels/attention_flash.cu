@@ -14,8 +14,8 @@ namespace cbench::cuda {
 namespace {
 
 using Problem = PrefillProblem;
-constexpr int kRows = kTileRows, kContext = 64, kBlockBytes = 64 * 128;  // 64 rows x 64 columns
-static_assert(kRows == 64);
+constexpr int kContext = kPrefillContext, kBlockBytes = 64 * 128;  // 64 rows x 64 columns
+static_assert(kTileRows == 64);
 
 /// Warpgroups that share the output columns.
 template <int kDim>
@@ -114,15 +114,10 @@ __global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
   pdl_begin();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, head = blockIdx.x;
   const int out0 = threadIdx.x / 128 * kOut;  // first output column of the warpgroup
-  const RowTile tile = p.batch.tiles[p.batch.long_first[blockIdx.y]];
-  const SpanInfo span = p.batch.spans[tile.span];
-  const int rows = min(kRows, span.count - tile.offset), row0 = span.row + tile.offset;
-  const int position0 = p.batch.positions[row0], length = position0 + rows;
-  const int kv_head = head / (p.query_heads / p.kv_heads);
-  const size_t q_step = static_cast<size_t>(p.query_heads) * kDim;
-  const size_t kv_step = static_cast<size_t>(p.kv_heads) * kDim;
-  const size_t cache = (span.slot * p.max_length * p.kv_heads + kv_head) * kDim;
-  const int start = max(0, position0 - p.window + 1) / kContext * kContext;
+  const PrefillTile tile = prefill_tile<kDim>(p, head);
+  const int rows = tile.rows, row0 = tile.row0, position0 = tile.position0, length = tile.length;
+  const int start = tile.start;
+  const size_t q_step = tile.q_step, kv_step = tile.kv_step, cache = tile.cache;
   const uint32_t sq = (shared_address(raw) + 1023) / 1024 * 1024;
   const uint32_t sk = sq + kTileBytes<kDim>, sv = sk + kTileBytes<kDim>;
   const auto ask = [&](uint32_t to, const bf16* of, int from) {

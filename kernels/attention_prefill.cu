@@ -5,22 +5,15 @@
 // so a row's result does not depend on how its sequence was cut or packed. With a window, tiles
 // that no row of the block sees are skipped.
 //
-// Head widths 16, 32, 64, 128, 256, 512; others go row by row through attention_decode. At 512 two
-// groups of 4 warps share the tiles: each computes all scores and half of the output columns, which
-// is what fits the registers.
+// Head widths 16 and 32 here, 64 and more in attention_flash.cu; others go row by row through
+// attention_decode.
 #include "attention_prefill.cuh"
 #include "mma.cuh"
 
 namespace cbench::cuda {
 namespace {
 
-constexpr int kRows = kTileRows, kContext = 64;
-
-/// Groups of 4 warps that share the output columns.
-template <int kDim>
-constexpr int kSplit = kDim > 256 ? 2 : 1;
-template <int kDim>
-constexpr int kThreads = 128 * kSplit<kDim>;
+constexpr int kRows = kTileRows, kContext = kPrefillContext, kThreads = 128;
 
 using Problem = PrefillProblem;
 
@@ -38,7 +31,7 @@ __device__ __forceinline__ void request(bf16 (*to)[kDim + 8], const bf16* from, 
                                         int valid) {
   constexpr int kPerRow = kDim / 8;
 #pragma unroll 8
-  for (int i = threadIdx.x; i < 64 * kPerRow; i += kThreads<kDim>) {
+  for (int i = threadIdx.x; i < 64 * kPerRow; i += kThreads) {
     const int row = i / kPerRow, col = i % kPerRow * 8;
     copy_async(shared_address(&to[row][col]), from + (row < valid ? row : 0) * row_step + col,
                row < valid);
@@ -46,27 +39,16 @@ __device__ __forceinline__ void request(bf16 (*to)[kDim + 8], const bf16* from, 
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
-                                                  : kDim > 128 ? 2
-                                                               : 3)
-    prefill_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads, 3) prefill_kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(16) unsigned char raw[];
   auto& shared = *reinterpret_cast<Shared<kDim>*>(raw);
-  constexpr int kStride = Shared<kDim>::kStride, kOut = kDim / kSplit<kDim>;
+  constexpr int kStride = Shared<kDim>::kStride;
   pdl_begin();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, head = blockIdx.x;
-  const int out0 = threadIdx.x / 128 * kOut;  // first output column of the warp
-  const RowTile tile = p.batch.tiles[p.batch.long_first[blockIdx.y]];
-  const SpanInfo span = p.batch.spans[tile.span];
-  const int rows = min(kRows, span.count - tile.offset), row0 = span.row + tile.offset;
-  const int position0 = p.batch.positions[row0], length = position0 + rows;
-  const int kv_head = head / (p.query_heads / p.kv_heads);
-  const size_t q_step = static_cast<size_t>(p.query_heads) * kDim;
-  const size_t kv_step = static_cast<size_t>(p.kv_heads) * kDim;
-  const size_t cache = (span.slot * p.max_length * p.kv_heads + kv_head) * kDim;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x;
+  const auto [rows, row0, position0, length, start, q_step, kv_step, cache] =
+      prefill_tile<kDim>(p, head);
   const bf16* keys = p.k + cache;
   const bf16* values = p.v + cache;
-  const int start = max(0, position0 - p.window + 1) / kContext * kContext;
 
   request<kDim>(shared.q, p.q + row0 * q_step + head * kDim, q_step, rows);
   request<kDim>(shared.k, keys + start * kv_step, kv_step, min(kContext, length - start));
@@ -75,7 +57,7 @@ __global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
   copy_commit();
 
   const Tile<kStride> tq(&shared.q[0][0]), tk(&shared.k[0][0]), tv(&shared.v[0][0]);
-  float out[kOut / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  float out[kDim / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   const int my_row = warp * 16 + lane / 4;  // and 8 below
   for (int from = start; from < length; from += kContext) {
     copy_wait<1>();
@@ -138,7 +120,7 @@ __global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
         }
       sum[half] = sum[half] * shrink + total;
 #pragma unroll
-      for (int d = 0; d < kOut / 8; d++) out[d][2 * half] *= shrink, out[d][2 * half + 1] *= shrink;
+      for (int d = 0; d < kDim / 8; d++) out[d][2 * half] *= shrink, out[d][2 * half + 1] *= shrink;
     }
 
     copy_wait<1>();
@@ -151,8 +133,8 @@ __global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
                              pack(score[n / 8 + 1][0], score[n / 8 + 1][1]),
                              pack(score[n / 8 + 1][2], score[n / 8 + 1][3])};
 #pragma unroll
-      for (int d = 0; d < kOut; d += 16) {
-        tv.b_rows_k(b, n, out0 + d);
+      for (int d = 0; d < kDim; d += 16) {
+        tv.b_rows_k(b, n, d);
         mma(out[d / 8], a, b[0], b[1]);
         mma(out[d / 8 + 1], a, b[2], b[3]);
       }
@@ -173,8 +155,8 @@ __global__ void __launch_bounds__(kThreads<kDim>, kDim > 256   ? 1
     bf16* y = p.y + (row0 + row) * q_step + head * kDim;
     const bf16* gate = p.gate ? p.gate + (row0 + row) * p.width + head * 2 * kDim : nullptr;
 #pragma unroll
-    for (int d = 0; d < kOut / 8; d++) {
-      const int col = out0 + d * 8 + lane % 4 * 2;
+    for (int d = 0; d < kDim / 8; d++) {
+      const int col = d * 8 + lane % 4 * 2;
       float v0 = out[d][2 * half] * inverse, v1 = out[d][2 * half + 1] * inverse;
       if (gate) v0 *= sigmoid(to_float(gate[col])), v1 *= sigmoid(to_float(gate[col + 1]));
       *reinterpret_cast<uint32_t*>(y + col) = pack(v0, v1);
@@ -189,7 +171,7 @@ void run(const Problem& p, cudaStream_t stream) {
     return true;
   }();
   (void)ready;
-  launch(prefill_kernel<kDim>, dim3(p.query_heads, p.batch.tile_count), kThreads<kDim>,
+  launch(prefill_kernel<kDim>, dim3(p.query_heads, p.batch.tile_count), kThreads,
          sizeof(Shared<kDim>), stream, p);
 }
 

@@ -1,7 +1,7 @@
 // Norm and rotate q and k, and append k and v to the cache. v may be normalized too, and may be k
 // as the projection left it. One warp per row and head; a head's values pass through shared memory
 // so that any head width and rotary width works.
-#include "attention_value.cuh"
+#include "attention_prepare.cuh"
 
 namespace cbench::cuda {
 namespace {
@@ -25,7 +25,7 @@ struct Problem {
 __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(const __grid_constant__ Problem p) {
   __shared__ float shared[kWarps][kMaxHead];
   pdl_begin();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x;
+  const int warp = threadIdx.x / 32, row = blockIdx.x;
   const int head = blockIdx.y * kWarps + warp, d = p.head_dim;
   if (head >= p.query_heads + 2 * p.kv_heads) return;
   const int position = p.batch.positions[row];
@@ -43,28 +43,9 @@ __global__ void __launch_bounds__(kWarps * 32) prepare_kernel(const __grid_const
   const bool query = kv_head < 0;
   from += query ? head * p.q_step : p.query_heads * p.q_step + kv_head * d;
   const Norm& norm = query ? p.q_norm : p.k_norm;
-  float* x = shared[warp];
-  float square = 0;
-  for (int i = lane; i < d; i += 32) {
-    x[i] = to_float(from[i]);
-    square = fmaf(x[i], x[i], square);
-  }
-  if (norm.weight) {
-    const float scale = rsqrtf(warp_sum(square) / static_cast<float>(d) + norm.eps);
-    for (int i = lane; i < d; i += 32) x[i] *= scale * norm.weight[i];
-  }
-  __syncwarp();
   bf16* to = query ? p.q + (static_cast<size_t>(row) * p.query_heads + head) * d
                    : p.k_cache + (cache_row + kv_head) * d;
-  const int half = static_cast<int>(p.rope.rotary) / 2;
-  for (int i = lane; i < half; i += 32) {
-    float sine, cosine;
-    sincosf(static_cast<float>(position) * p.rope.inv_freq[i], &sine, &cosine);
-    sine *= p.rope.scale, cosine *= p.rope.scale;
-    to[i] = to_bf16(x[i] * cosine - x[i + half] * sine);
-    to[i + half] = to_bf16(x[i + half] * cosine + x[i] * sine);
-  }
-  for (int i = 2 * half + lane; i < d; i += 32) to[i] = to_bf16(x[i]);
+  prepare_head(from, norm, p.rope, d, position, shared[warp], to, nullptr);
 }
 
 }  // namespace

@@ -23,13 +23,14 @@ size_t panel_bytes(const ExpertLinear& w) {
   const size_t one = expert_bytes(w);
   return std::max(one, std::min(kMostPanel / one * one, static_cast<size_t>(w.experts) * one));
 }
-size_t plugin_workspace(const ExpertLinear& w, int64_t pairs) {
-  return w.plugin ? w.plugin->largest_workspace(pairs) : 0;
+size_t planned_workspace(const ExpertLinear& w, int64_t pairs) {
+  return w.plugin ? aligned(w.plugin->plan_workspace(pairs)) : 0;
 }
 
-/// Scratch of one call of experts() for `rows` rows, in the order in which it is taken.
+/// Scratch of one call of experts() for `rows` rows, in the order in which it is taken; a plugin's
+/// own workspace follows.
 struct Sizes {
-  size_t order, hidden, output, halves, index, transformed, panel, workspace;
+  size_t order, hidden, output, halves, index, transformed, panel;
 
   Sizes(const ExpertsSpec& s, int64_t rows) {
     const int64_t pairs = rows * s.top_k, inner = s.down.cols;
@@ -41,11 +42,10 @@ struct Sizes {
     index = plugin ? static_cast<size_t>(pairs) * sizeof(int32_t) : 0;
     transformed = plugin ? std::max(static_cast<size_t>(rows * s.gate_up.cols) * 2, hidden) : 0;
     panel = std::max(panel_bytes(s.gate_up), panel_bytes(s.down));
-    workspace = std::max(plugin_workspace(s.gate_up, pairs), plugin_workspace(s.down, pairs));
   }
   size_t total() const {
     size_t sum = 0;
-    for (const size_t part : {order, hidden, output, halves, index, transformed, panel, workspace})
+    for (const size_t part : {order, hidden, output, halves, index, transformed, panel})
       sum += aligned(part);
     return sum;
   }
@@ -68,7 +68,9 @@ size_t experts_scratch_bytes(const ExpertsSpec& s, int64_t tokens) {
                          std::to_string(s.gate_up.experts) +
                          " experts are not supported on the GPU; up to 1024 experts are");
   }
-  return Sizes(s, std::min(tokens, most_rows(s))).total();
+  const int64_t rows = std::min(tokens, most_rows(s)), pairs = rows * s.top_k;
+  return Sizes(s, rows).total() +
+         std::max(planned_workspace(s.gate_up, pairs), planned_workspace(s.down, pairs));
 }
 
 /// What the two products of a call share.
@@ -77,8 +79,7 @@ struct CudaOps::ExpertWork {
   int64_t rows = 0, pairs = 0;
   ExpertOrder order;
   bool sorted = false;
-  void *index = nullptr, *halves = nullptr, *transformed = nullptr, *panel = nullptr,
-       *workspace = nullptr;
+  void *index = nullptr, *halves = nullptr, *transformed = nullptr, *panel = nullptr;
   size_t panel_bytes = 0;
 };
 
@@ -128,7 +129,6 @@ void CudaOps::experts_of_rows(const ExpertsSpec& spec, const Routing& routing, c
   work.transformed = scratch_.take(sizes.transformed);
   work.panel = scratch_.take(sizes.panel);
   work.panel_bytes = sizes.panel;
-  work.workspace = scratch_.take(sizes.workspace);
   multiply_experts(work, spec.gate_up, first, spec.activation);
   multiply_experts(work, spec.down, second, {});
   combine_pairs(second.y, routing.weight, rows, spec.top_k, spec.down.rows, y, stream_);
@@ -163,9 +163,12 @@ bool CudaOps::plugin_experts(ExpertWork& work, const ExpertLinear& w, const Expe
   const bool halves =
       product.output == ExpertOutput::kSilu || product.output == ExpertOutput::kGelu;
   void* y = halves ? work.halves : product.y;
-  if (!w.plugin->experts(product.x, work.routing.expert, index, work.pairs, y, work.workspace,
-                         stream_))
-    return false;
+  const size_t mark = scratch_.used(), bytes = w.plugin->workspace(work.pairs);
+  void* workspace = bytes ? scratch_.take(bytes) : nullptr;
+  const bool served =
+      w.plugin->experts(product.x, work.routing.expert, index, work.pairs, y, workspace, stream_);
+  scratch_.rewind(mark);
+  if (!served) return false;
   if (product.output != ExpertOutput::kPlain)
     activate_rows(activation, y, work.pairs, product.n, product.y, stream_);
   return true;

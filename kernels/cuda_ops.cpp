@@ -31,16 +31,6 @@ class GraphReplay : public Replay {
   std::list<std::vector<int32_t>> held_;
 };
 
-/// Work that needs the host between its kernels.
-class PlainReplay : public Replay {
- public:
-  explicit PlainReplay(std::function<void()> work) : work_(std::move(work)) {}
-  void run() override { work_(); }
-
- private:
-  std::function<void()> work_;
-};
-
 }  // namespace
 
 CudaOps::CudaOps(int device) : device_(device) {
@@ -100,7 +90,7 @@ size_t CudaOps::scratch_bytes(const Capacity& c, const OpsPlan& plan) {
     longest = std::max(longest, static_cast<size_t>(w.rows));
     if (w.plugin) {
       plugin = true;
-      plugin_workspace = std::max(plugin_workspace, w.plugin->largest_workspace(c.tokens));
+      plugin_workspace = std::max(plugin_workspace, w.plugin->plan_workspace(c.tokens));
     }
     if (w.low_rank_b) {
       rank = std::max(rank, static_cast<size_t>(w.low_rank_b->rows));

@@ -40,17 +40,8 @@ struct Problem {
   int64_t width;
 };
 
-/// Requests rows [0, 64) of kCols columns; rows >= valid become zeros.
 template <int kCols, int kBlock = kThreads>
-__device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_step, int valid) {
-  constexpr int kPerRow = kCols / 8;
-#pragma unroll
-  for (int i = threadIdx.x; i < kRows * kPerRow; i += kBlock) {
-    const int row = i / kPerRow, col = i % kPerRow * 8;
-    copy_async(shared_address(to + row * (kCols + 8) + col),
-               from + (row < valid ? row : 0) * row_step + col, row < valid);
-  }
-}
+constexpr auto request = request_rows<kCols, kRows, kBlock>;
 
 inline Problem problem(const DeltaCall& call, const DeltaScratch& scratch) {
   const DeltaNetSpec& s = *call.spec;

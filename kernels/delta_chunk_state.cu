@@ -136,36 +136,12 @@ struct StateBlock {
 #pragma unroll
     for (int n = 0; n < kTiles; n++)
       o[n][0] *= scale0, o[n][1] *= scale0, o[n][2] *= scale1, o[n][3] *= scale1;
-    for (int j = 0; j <= r0; j += 16) {
-      uint32_t a[4], b[4];
-      tp.a(a, r0, j);
-#pragma unroll
-      for (int n = 0; n < kTiles / 2; n++) {
-        tv.b_rows_k(b, j, c0 + n * 16);
-        mma(o[2 * n], a, b[0], b[1]);
-        mma(o[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    add_lower(o, tp, r0, tv, c0);
   }
   /// S = e^(g_last) S + k^T (decayed v').
   __device__ void update_state(int buffer, State& state) const {
     const Tile<kWide> tk(s.inputs[buffer].k), tv(s.v_decayed);
-    const float decay = __expf(s.gamma[buffer][kRows - 1]);
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) state[n][i] *= decay;
-#pragma unroll
-    for (int t = 0; t < kRows; t += 16) {
-      uint32_t a[4], b[4];
-      tk.a_transposed(a, k0, t);
-#pragma unroll
-      for (int n = 0; n < 4; n++) {
-        tv.b_rows_k(b, t, s0 + n * 16);
-        mma(state[2 * n], a, b[0], b[1]);
-        mma(state[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    decay_and_add<kRows>(state, __expf(s.gamma[buffer][kRows - 1]), tk, k0, tv, s0);
   }
   __device__ void publish_squares(const Output& o) const {
 #pragma unroll

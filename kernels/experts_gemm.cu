@@ -8,8 +8,7 @@
 // columns in ascending order whatever tile it is in, so that it does not depend on how other rows
 // were routed.
 // Assumes k % 8 == 0, n % 8 == 0 and 16-byte aligned rows.
-#include "activation.cuh"
-#include "experts.h"
+#include "experts.cuh"
 #include "wgmma.cuh"
 
 namespace cbench::cuda {
@@ -87,19 +86,6 @@ __device__ __forceinline__ uint4 gather_block(uint32_t (&v)[4]) {
   exchange(v[0], v[2], 2);
   exchange(v[1], v[3], 2);
   return {v[0], v[1], v[2], v[3]};
-}
-
-template <ExpertOutput kOutput>
-__device__ __forceinline__ float finish(float first, float second) {
-  if constexpr (kOutput == ExpertOutput::kSilu) {
-    return activate<Activation::kSilu>(first, second);
-  } else if constexpr (kOutput == ExpertOutput::kGelu) {
-    return activate<Activation::kGeluTanh>(first, second);
-  } else if constexpr (kOutput == ExpertOutput::kRelu2) {
-    return activate<Activation::kRelu2>(0, first);
-  } else {
-    return first;
-  }
 }
 
 /// Puts 64 pairs x 128 columns from `n0` on down.

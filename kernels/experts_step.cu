@@ -8,8 +8,7 @@
 // first.
 //
 // Assumes k % 8 == 0 and 16-byte aligned rows; other shapes take the kernels named any.
-#include "activation.cuh"
-#include "experts.h"
+#include "experts.cuh"
 
 namespace cbench::cuda {
 namespace {
@@ -26,19 +25,6 @@ struct Problem {
   const int32_t* order;   // or null
   int first, share, n, k, first_expert, top_k;
 };
-
-template <ExpertOutput kOutput>
-__device__ __forceinline__ float finish(float dot, float dot2) {
-  if constexpr (kOutput == ExpertOutput::kSilu) {
-    return activate<Activation::kSilu>(dot, dot2);
-  } else if constexpr (kOutput == ExpertOutput::kGelu) {
-    return activate<Activation::kGeluTanh>(dot, dot2);
-  } else if constexpr (kOutput == ExpertOutput::kRelu2) {
-    return activate<Activation::kRelu2>(0, dot);
-  } else {
-    return dot;
-  }
-}
 
 /// sum[r] += w[r] . x over columns first, first + step, ... of this lane, kUnroll units at a time.
 template <int kRows, int kUnroll>

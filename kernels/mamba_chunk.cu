@@ -23,15 +23,7 @@ struct Shared {
 };
 
 template <int kCols>
-__device__ __forceinline__ void request(bf16* to, const bf16* from, size_t row_step, int valid) {
-  constexpr int kPerRow = kCols / 8;
-#pragma unroll
-  for (int i = threadIdx.x; i < kRows * kPerRow; i += kThreads) {
-    const int row = i / kPerRow, col = i % kPerRow * 8;
-    copy_async(shared_address(to + row * (kCols + 8) + col),
-               from + (row < valid ? row : 0) * row_step + col, row < valid);
-  }
-}
+constexpr auto request = request_rows<kCols, kRows, kThreads>;
 
 /// A warp owns 16 rows x 32 columns of the readout, and 16 columns x 64 states of h.
 struct Block {
@@ -108,19 +100,7 @@ struct Block {
     const Tile<kWide> tb(s.b[turn]), tc(s.c);
     const float *g = s.g[turn], *dt = s.dt[turn];
     float cb[4][4] = {};
-    if (c0 <= r0 + 15) {
-#pragma unroll
-      for (int k = 0; k < kStates; k += 16) {
-        uint32_t a[4], b[4];
-        tc.a(a, r0, k);
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-          tb.b_rows_n(b, c0 + n * 16, k);
-          mma(cb[2 * n], a, b[0], b[1]);
-          mma(cb[2 * n + 1], a, b[2], b[3]);
-        }
-      }
-    }
+    if (c0 <= r0 + 15) add_rows<kStates>(cb, tc, r0, tb, c0);
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
@@ -150,18 +130,7 @@ struct Block {
   }
   /// o = e^(g) C h^T.
   __device__ void read_state(Output& o) const {
-    const Tile<kWide> tc(s.c), th(s.state);
-#pragma unroll
-    for (int k = 0; k < kStates; k += 16) {
-      uint32_t a[4], b[4];
-      tc.a(a, r0, k);
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        th.b_rows_n(b, c0 + n * 16, k);
-        mma(o[2 * n], a, b[0], b[1]);
-        mma(o[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    add_rows<kStates>(o, Tile<kWide>(s.c), r0, Tile<kWide>(s.state), c0);
     const float scale0 = __expf(s.g[turn][r0 + lane / 4]);
     const float scale1 = __expf(s.g[turn][r0 + lane / 4 + 8]);
 #pragma unroll
@@ -170,38 +139,12 @@ struct Block {
   }
   /// o += scores x.
   __device__ void add_inner(Output& o) const {
-    const Tile<kNarrow> tp(s.scores), tx(s.x[turn]);
-    for (int j = 0; j <= r0; j += 16) {
-      uint32_t a[4], b[4];
-      tp.a(a, r0, j);
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        tx.b_rows_k(b, j, c0 + n * 16);
-        mma(o[2 * n], a, b[0], b[1]);
-        mma(o[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    add_lower(o, Tile<kNarrow>(s.scores), r0, Tile<kNarrow>(s.x[turn]), c0);
   }
   /// h = e^(g_last) h + x_decayed^T B.
   __device__ void update_state(State& h) const {
-    const Tile<kNarrow> tx(s.x_decayed);
-    const Tile<kWide> tb(s.b[turn]);
-    const float decay = __expf(s.g[turn][kRows - 1]);
-#pragma unroll
-    for (int n = 0; n < 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) h[n][i] *= decay;
-#pragma unroll
-    for (int j = 0; j < kRows; j += 16) {
-      uint32_t a[4], b[4];
-      tx.a_transposed(a, d0, j);
-#pragma unroll
-      for (int n = 0; n < 4; n++) {
-        tb.b_rows_k(b, j, n0 + n * 16);
-        mma(h[2 * n], a, b[0], b[1]);
-        mma(h[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    decay_and_add<kRows>(h, __expf(s.g[turn][kRows - 1]), Tile<kNarrow>(s.x_decayed), d0,
+                         Tile<kWide>(s.b[turn]), n0);
   }
   __device__ void write(int tile, const Output& o) const {
     const int row0 = row_of(tile), rows = rows_of(tile);

@@ -64,6 +64,60 @@ struct Tile {
   }
 };
 
+/// d [16, 8 kTiles] += a b^T: rows [r, r + 16) of a, rows of b from c on, `kDepth` columns of both.
+template <int kDepth, int kTiles, int kA, int kB>
+__device__ __forceinline__ void add_rows(float (&d)[kTiles][4], const Tile<kA>& a, int r,
+                                         const Tile<kB>& b, int c) {
+#pragma unroll
+  for (int k = 0; k < kDepth; k += 16) {
+    uint32_t x[4], y[4];
+    a.a(x, r, k);
+#pragma unroll
+    for (int n = 0; n < kTiles / 2; n++) {
+      b.b_rows_n(y, c + n * 16, k);
+      mma(d[2 * n], x, y[0], y[1]);
+      mma(d[2 * n + 1], x, y[2], y[3]);
+    }
+  }
+}
+/// d [16, 8 kTiles] += a b where a is lower triangular: rows [r, r + 16) of a, columns of b from c
+/// on.
+template <int kTiles, int kA, int kB>
+__device__ __forceinline__ void add_lower(float (&d)[kTiles][4], const Tile<kA>& a, int r,
+                                          const Tile<kB>& b, int c) {
+  for (int k = 0; k <= r; k += 16) {
+    uint32_t x[4], y[4];
+    a.a(x, r, k);
+#pragma unroll
+    for (int n = 0; n < kTiles / 2; n++) {
+      b.b_rows_k(y, k, c + n * 16);
+      mma(d[2 * n], x, y[0], y[1]);
+      mma(d[2 * n + 1], x, y[2], y[3]);
+    }
+  }
+}
+/// d [16, 8 kTiles] = decay d + a^T b: columns of a from r on and of b from c on, `kDepth` rows of
+/// both.
+template <int kDepth, int kTiles, int kA, int kB>
+__device__ __forceinline__ void decay_and_add(float (&d)[kTiles][4], float decay, const Tile<kA>& a,
+                                              int r, const Tile<kB>& b, int c) {
+#pragma unroll
+  for (int n = 0; n < kTiles; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[n][i] *= decay;
+#pragma unroll
+  for (int k = 0; k < kDepth; k += 16) {
+    uint32_t x[4], y[4];
+    a.a_transposed(x, r, k);
+#pragma unroll
+    for (int n = 0; n < kTiles / 2; n++) {
+      b.b_rows_k(y, k, c + n * 16);
+      mma(d[2 * n], x, y[0], y[1]);
+      mma(d[2 * n + 1], x, y[2], y[3]);
+    }
+  }
+}
+
 /// 16 bytes from global to shared memory without registers; zeros when `valid` is false.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -72,6 +126,19 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool v
 }
 __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Requests rows [0, kRows) of kCols columns for a tile of stride kCols + 8, by a block of
+/// kThreads; rows >= valid become zeros.
+template <int kCols, int kRows, int kThreads>
+__device__ __forceinline__ void request_rows(bf16* to, const bf16* from, size_t row_step,
+                                             int valid) {
+  constexpr int kPerRow = kCols / 8;
+#pragma unroll
+  for (int i = threadIdx.x; i < kRows * kPerRow; i += kThreads) {
+    const int row = i / kPerRow, col = i % kPerRow * 8;
+    copy_async(shared_address(to + row * (kCols + 8) + col),
+               from + (row < valid ? row : 0) * row_step + col, row < valid);
+  }
 }
 template <int kPending>
 __device__ __forceinline__ void copy_wait() {

@@ -23,6 +23,7 @@
 #include "box_entry/protocol.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/passed_fds.h"
 #include "util/text.h"
 
 namespace cbench {
@@ -168,22 +169,14 @@ std::string order_payload(const BoxSpec& spec, entry::Header& header, std::vecto
 
 /// Sends with descriptors beside the first byte; false when the other side is gone.
 bool send_with_fds(int socket, std::string_view bytes, const std::vector<int>& fds) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE((entry::kMaxFds + 1) * sizeof(int))> control{};
+  PassedFds<entry::kMaxFds + 1> passed;
   bool first = true;
   while (!bytes.empty()) {
     iovec part{const_cast<char*>(bytes.data()), bytes.size()};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    if (first) {
-      message.msg_control = control.data();
-      message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-      std::memcpy(CMSG_DATA(head), fds.data(), fds.size() * sizeof(int));
-    }
+    if (first) passed.attach(message, fds);
     const ssize_t n = ::sendmsg(socket, &message, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;

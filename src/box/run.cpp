@@ -82,8 +82,9 @@ std::string probe(BoxKind kind) {
     if (kind == BoxKind::kDocker) remove_orphaned_boxes();
     return "";
   }
-  return options.argv[0] +
-         " failed: " + (result.timed_out ? "no answer in 20 s" : printable(result.err));
+  if (result.timed_out) return options.argv[0] + " failed: no answer in 20 s";
+  const size_t end = result.err.find_last_not_of(" \n.");  // more of the sentence follows
+  return options.argv[0] + " failed: " + printable(result.err.substr(0, end + 1));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/passed_fds.h"
 
 namespace cbench {
 namespace {
@@ -68,16 +69,8 @@ void Channel::send(const Json& head, std::string_view payload, int pass_fd, doub
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    if (pass_fd >= 0) {
-      message.msg_control = control.data();
-      message.msg_controllen = control.size();
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &pass_fd, sizeof(int));
-    }
+    PassedFds<1> passed;
+    if (pass_fd >= 0) passed.attach(message, {&pass_fd, 1});
     const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       rest.remove_prefix(static_cast<size_t>(n));
@@ -97,9 +90,8 @@ void Channel::read_exact(void* to, size_t size, double deadline, Fd* fd) {
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
+    PassedFds<4> passed;
+    passed.make_room(message);
     const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EAGAIN) {
@@ -109,17 +101,8 @@ void Channel::read_exact(void* to, size_t size, double deadline, Fd* fd) {
       }
       continue;
     }
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-         header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (size_t i = 0; i < count; ++i) {
-        int received = -1;
-        std::memcpy(&received, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-        Fd owned(received);  // closes what nobody asked for
-        if (fd != nullptr) *fd = std::move(owned);
-      }
-    }
+    Fd came = passed.taken(message);  // closes what nobody asked for
+    if (fd != nullptr && came.valid()) *fd = std::move(came);
     if (n == 0) throw ChannelError(ChannelFault::kClosed, "the other side closed the connection");
     out += n;
     size -= static_cast<size_t>(n);

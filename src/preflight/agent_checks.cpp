@@ -261,4 +261,13 @@ void check_agent_start(const PreflightOptions& options, CheckLines& lines) {
   lines.ok("agent", seen);
 }
 
+void check_agent_run(const PreflightOptions& options, CheckLines& lines) {
+  const std::string agent = relay::agent_kind(options.agent);
+  if (agent == "baseline" || agent == "command") {
+    return lines.ok("agent.run", "cbench run drives " + agent);
+  }
+  lines.fail("agent.run", "cbench run does not drive " + agent + " yet",
+             "use --agent baseline, or command:... with a program that needs no network");
+}
+
 }  // namespace cbench

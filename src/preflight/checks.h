@@ -28,6 +28,7 @@ void check_leftovers(const PreflightOptions& options, CheckLines& lines);
 // agent_checks.cpp
 void check_route(const PreflightOptions& options, CheckLines& lines);
 void check_agent_start(const PreflightOptions& options, CheckLines& lines);
+void check_agent_run(const PreflightOptions& options, CheckLines& lines);
 
 // task_checks.cpp
 void check_checkpoint(const Contract& contract, CheckLines& lines);

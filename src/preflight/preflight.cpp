@@ -35,6 +35,7 @@ std::vector<Check> preflight_checks(const Contract& c, const PreflightOptions& o
   }
   add("route", kAgent, [&](CheckLines& l) { check_route(o, l); });
   add("agent", kAgent, [&](CheckLines& l) { check_agent_start(o, l); });
+  add("agent.run", kQuick, [&](CheckLines& l) { check_agent_run(o, l); });
   add("leftovers", kQuick, [&](CheckLines& l) { check_leftovers(o, l); });
   add("checkpoint", kQuick, [&](CheckLines& l) { check_checkpoint(c, l); });
   add("fetched", o.full ? kFullHashes : kHashes, [&](CheckLines& l) { check_fetched(c, o, l); });

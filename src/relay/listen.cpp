@@ -13,6 +13,7 @@
 
 #include "relay/relay.h"
 #include "util/error.h"
+#include "util/passed_fds.h"
 
 namespace cbench::relay {
 namespace {
@@ -47,36 +48,24 @@ bool enter(pid_t pid) {
   }
   char byte = 'x';
   iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* head = CMSG_FIRSTHDR(&message);
-  head->cmsg_level = SOL_SOCKET;
-  head->cmsg_type = SCM_RIGHTS;
-  head->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+  PassedFds<1> passed;
+  passed.attach(message, {&fd, 1});
   ::_exit(::sendmsg(to, &message, MSG_NOSIGNAL) == 1 ? 0 : 3);
 }
 
 Fd received(int from) {
   char byte;
   iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  PassedFds<1> passed;
+  passed.make_room(message);
   if (::recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return {};
-  const cmsghdr* head = CMSG_FIRSTHDR(&message);
-  int fd = -1;
-  if (head != nullptr && head->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(&fd, CMSG_DATA(head), sizeof fd);
-  }
-  return Fd(fd);
+  return passed.taken(message);
 }
 
 }  // namespace

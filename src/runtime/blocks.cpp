@@ -102,6 +102,21 @@ class Binder {
     mixer.cache.max_length = capacity_.max_length;
   }
 
+  /// What a delta net and Mamba 2 have in common: convolution, decay per head, norm of the output.
+  template <typename Spec>
+  void bind_recurrence(Spec& spec, int64_t heads, int64_t norm_width, const std::string& prefix) {
+    const std::array<int64_t, 3> taps = {spec.conv_rows(), 1, spec.conv};
+    spec.conv_weight = weights_.vector(prefix + "conv1d.weight", taps, 0);
+    spec.dt_bias = vector(prefix + "dt_bias", heads);
+    spec.neg_exp_a = negative_exp(prefix + "A_log", heads);
+    spec.out_norm = plain_norm(prefix + "norm.weight", norm_width);
+  }
+  template <typename State, typename Spec>
+  void bind_states(State& to, const Spec& spec, int64_t recurrent, const std::string& prefix) {
+    to.conv = state(spec.conv_rows() * (spec.conv - 1), prefix + "convolution state");
+    to.recurrent = state(recurrent, prefix + "state");
+  }
+
   void bind_delta_net(const DeltaNetConfig& config, const std::string& prefix, Mixer& mixer) {
     DeltaNetSpec& spec = mixer.delta;
     spec.key_heads = config.key_heads;
@@ -109,20 +124,14 @@ class Binder {
     spec.key_dim = config.key_dim;
     spec.value_dim = config.value_dim;
     spec.conv = config.conv;
-    const std::array<int64_t, 3> taps = {spec.conv_rows(), 1, spec.conv};
-    spec.conv_weight = weights_.vector(prefix + "conv1d.weight", taps, 0);
-    spec.dt_bias = vector(prefix + "dt_bias", spec.value_heads);
-    spec.neg_exp_a = negative_exp(prefix + "A_log", spec.value_heads);
-    spec.out_norm = plain_norm(prefix + "norm.weight", spec.value_dim);
+    bind_recurrence(spec, spec.value_heads, spec.value_dim, prefix);
     const std::array<std::string, 4> names = {prefix + "in_proj_qkv", prefix + "in_proj_z",
                                               prefix + "in_proj_b", prefix + "in_proj_a"};
     const std::array<int64_t, 4> rows = {spec.conv_rows(), config.values(), spec.value_heads,
                                          spec.value_heads};
     mixer.in = project(names, rows);
     bind_out(prefix + "out_proj", config.values(), false, mixer);
-    mixer.delta_state.conv =
-        state(spec.conv_rows() * (spec.conv - 1), prefix + "convolution state");
-    mixer.delta_state.recurrent = state(config.values() * spec.key_dim, prefix + "state");
+    bind_states(mixer.delta_state, spec, config.values() * spec.key_dim, prefix);
   }
 
   void bind_mamba2(const Mamba2Config& config, const std::string& prefix, Mixer& mixer) {
@@ -134,21 +143,15 @@ class Binder {
     spec.conv = config.conv;
     spec.dt_min = static_cast<float>(config.dt_min);
     spec.dt_max = static_cast<float>(config.dt_max);
-    const std::array<int64_t, 3> taps = {spec.conv_rows(), 1, spec.conv};
-    spec.conv_weight = weights_.vector(prefix + "conv1d.weight", taps, 0);
+    bind_recurrence(spec, spec.heads, spec.inner(), prefix);
     if (config.conv_bias) spec.conv_bias = vector(prefix + "conv1d.bias", spec.conv_rows());
-    spec.dt_bias = vector(prefix + "dt_bias", spec.heads);
     spec.d = vector(prefix + "D", spec.heads);
-    spec.neg_exp_a = negative_exp(prefix + "A_log", spec.heads);
-    spec.out_norm = plain_norm(prefix + "norm.weight", spec.inner());
     const std::array<std::string, 1> names = {prefix + "in_proj"};
     const std::array<int64_t, 1> rows = {config.in_rows()};
     mixer.in = project(names, rows);
     if (config.bias) mixer.bias = bias(names, rows);
     bind_out(prefix + "out_proj", spec.inner(), config.bias, mixer);
-    mixer.mamba2_state.conv =
-        state(spec.conv_rows() * (spec.conv - 1), prefix + "convolution state");
-    mixer.mamba2_state.recurrent = state(spec.inner() * spec.state, prefix + "state");
+    bind_states(mixer.mamba2_state, spec, spec.inner() * spec.state, prefix);
   }
 
   void bind_out(const std::string& module, int64_t cols, bool biased, Mixer& mixer) {

@@ -245,6 +245,16 @@ class Slots {
   virtual void leave(size_t slot) = 0;
 };
 
+/// Work that is simply done again: on the CPU, and where it needs the host between its kernels.
+class PlainReplay final : public Replay {
+ public:
+  explicit PlainReplay(std::function<void()> work) : work_(std::move(work)) {}
+  void run() override { work_(); }
+
+ private:
+  std::function<void()> work_;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;

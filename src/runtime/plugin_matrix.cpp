@@ -16,6 +16,12 @@ constexpr size_t kMostWorkspace = size_t{64} << 30;
                   std::to_string(code) + "); see its log");
 }
 
+[[noreturn]] void workspace_refused(const std::string& matrix, size_t bytes, const char* why) {
+  throw Error(Exit::kGateFailed, "plugin_failed",
+              "the package's plugin asks for " + std::to_string(bytes) +
+                  " bytes of workspace for " + matrix + ": " + why);
+}
+
 }  // namespace
 
 void PluginMatrix::dequantize_expert(int64_t expert, int64_t row, int64_t count, void* out,
@@ -29,17 +35,23 @@ void PluginMatrix::transform(const void* x, int64_t tokens, void* x_out, void* s
   if (code != CB_OK) plugin_failed(name_, "transform", code);
 }
 
-size_t PluginMatrix::workspace(int64_t tokens) const {
-  return table_.workspace ? table_.workspace(matrix_, tokens) : 0;
+size_t PluginMatrix::plan_workspace(int64_t tokens) const {
+  if (!table_.workspace) return 0;
+  size_t bytes = table_.workspace(matrix_, tokens);
+  for (int64_t t = 1; t < tokens; t = t < 16 ? t + 1 : 2 * t) {
+    bytes = std::max(bytes, table_.workspace(matrix_, t));
+  }
+  if (bytes > kMostWorkspace) {
+    workspace_refused(name_, bytes, "no more than 64 GiB are possible");
+  }
+  planned_ = std::max(planned_, bytes);
+  return bytes;
 }
 
-size_t PluginMatrix::largest_workspace(int64_t tokens) const {
-  size_t bytes = workspace(tokens);
-  for (int64_t t = 1; t < tokens; t = t < 16 ? t + 1 : 2 * t) bytes = std::max(bytes, workspace(t));
-  if (bytes <= kMostWorkspace) return bytes;
-  throw Error(Exit::kGateFailed, "plugin_failed",
-              "the package's plugin asks for " + std::to_string(bytes) +
-                  " bytes of workspace for " + name_ + "; no more than 64 GiB are possible");
+size_t PluginMatrix::workspace(int64_t tokens) const {
+  const size_t bytes = table_.workspace ? table_.workspace(matrix_, tokens) : 0;
+  if (bytes > planned_) workspace_refused(name_, bytes, "that is more than it asked for at load");
+  return bytes;
 }
 
 bool PluginMatrix::matmul(const void* x, int64_t tokens, void* y, int64_t y_stride, void* workspace,

@@ -35,10 +35,11 @@ class PluginMatrix {
   }
   void dequantize_expert(int64_t expert, int64_t row, int64_t count, void* out, void* stream) const;
   void transform(const void* x, int64_t tokens, void* x_out, void* stream) const;
+  /// The most that any count up to `tokens` asks for (each to 16, then by doubling, then `tokens`):
+  /// what is planned at load. Error ("plugin_failed") for an absurd answer.
+  size_t plan_workspace(int64_t tokens) const;
+  /// Bytes for this count; Error ("plugin_failed") if it is more than was planned.
   size_t workspace(int64_t tokens) const;
-  /// The most that any count up to `tokens` asks for (each to 16, then by doubling, then `tokens`);
-  /// Error ("plugin_failed") for an absurd answer.
-  size_t largest_workspace(int64_t tokens) const;
   /// False when the plugin does not serve this token count: dequantize and multiply instead.
   bool matmul(const void* x, int64_t tokens, void* y, int64_t y_stride, void* workspace,
               void* stream) const;
@@ -54,6 +55,7 @@ class PluginMatrix {
   void* matrix_;
   std::string name_;
   int64_t rows_, cols_, experts_;
+  mutable size_t planned_ = 0;  ///< bytes of workspace
 };
 
 }  // namespace cbench

@@ -76,29 +76,9 @@ TEST_P(Mamba2, SameBitsWhateverThePacking) {
   SKIP_WITHOUT_GPU();
   MambaRig together(make_cuda_ops(0), GetParam()), alone(make_cuda_ops(0), GetParam());
   Random random(23);
-  for (const TestBatch& batch : schedule()) {
-    const auto in = random_values(random, batch.rows() * together.width, 1.5);
-    const auto all = together.run(batch, in);
-    const bool steps = batch.rows() == static_cast<int64_t>(batch.spans.size());
-    bool comparable = true;
-    for (const Span& span : batch.spans) {
-      if (!steps && span.count == 1) comparable = false;  // alone it would be a step
-    }
-    if (!comparable) {  // bring both to the same states
-      alone.run(batch, in);
-      continue;
-    }
-    for (const Span& span : batch.spans) {
-      TestBatch one;
-      one.add(span.slot, span.start, span.count);
-      const auto got = alone.run(
-          one, std::span(in).subspan(span.row * together.width, span.count * together.width));
-      EXPECT_TRUE(
-          std::equal(got.begin(), got.end(), all.begin() + span.row * together.spec.inner()))
-          << "slot " << span.slot;
-    }
-    EXPECT_EQ(together.states(), alone.states());
-  }
+  expect_same_bits_alone(together, alone, [&](const TestBatch& batch) {
+    return random_values(random, batch.rows() * together.width, 1.5);
+  });
 }
 
 TEST_P(Mamba2, PiecesEqualTheWhole) {

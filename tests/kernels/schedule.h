@@ -1,6 +1,8 @@
 // What the tests of mixers with caches and states run: several sequences, in pieces and steps.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/support.h"
 
 namespace cbench::testing {
@@ -23,6 +25,34 @@ inline std::vector<TestBatch> schedule() {
   }
   batches[4].add(kSlots - 1, 0, 1);  // a slot starts again, by a single row
   return batches;
+}
+
+/// The schedule through `together` and, sequence by sequence, through `alone` leaves the same bits
+/// in outputs and states. A rig has width (columns in), run(batch, in) and states();
+/// `input(batch)` makes a batch's.
+template <typename Rig, typename Input>
+void expect_same_bits_alone(Rig& together, Rig& alone, const Input& input) {
+  for (const TestBatch& batch : schedule()) {
+    const auto in = input(batch);
+    const auto all = together.run(batch, in);
+    const int64_t out = static_cast<int64_t>(all.size()) / batch.rows();
+    const bool steps = batch.rows() == static_cast<int64_t>(batch.spans.size());
+    const bool comparable = steps || std::all_of(batch.spans.begin(), batch.spans.end(),
+                                                 [](const Span& span) { return span.count > 1; });
+    if (!comparable) {  // a row alone would be a step: bring both to the same states
+      alone.run(batch, in);
+      continue;
+    }
+    for (const Span& span : batch.spans) {
+      TestBatch one;
+      one.add(span.slot, span.start, span.count);
+      const auto got = alone.run(
+          one, std::span(in).subspan(span.row * together.width, span.count * together.width));
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), all.begin() + span.row * out))
+          << "slot " << span.slot;
+    }
+    EXPECT_EQ(together.states(), alone.states());
+  }
 }
 
 }  // namespace cbench::testing

@@ -68,6 +68,17 @@ TEST_F(AgentCheck, NothingIsNeededWithoutARoute) {
   }
 }
 
+TEST_F(AgentCheck, OnlyAnAgentThatRunDrivesIsReady) {
+  for (const auto& [agent, level] : {std::pair{"baseline", CheckLevel::kOk},
+                                     {"command:./agent.sh", CheckLevel::kOk},
+                                     {"claude", CheckLevel::kFail},
+                                     {"codex", CheckLevel::kFail}}) {
+    options_.agent = agent;
+    EXPECT_EQ(only_line([&](CheckLines& l) { check_agent_run(options_, l); }).level, level)
+        << agent;
+  }
+}
+
 TEST_F(AgentCheck, ARouteThatAnswers) {
   for (const auto& [api, agent] : {std::pair{Api::kAnthropic, "claude"}, {Api::kOpenai, "codex"}}) {
     Endpoint endpoint(api);

@@ -19,15 +19,6 @@ namespace {
 constexpr int64_t kUpFloats = 1 << 19;  // 2 MiB
 constexpr int64_t kMinPanel = 64;       // rows of the up half computed at a time
 
-class PlainReplay : public Replay {
- public:
-  explicit PlainReplay(std::function<void()> work) : work_(std::move(work)) {}
-  void run() override { work_(); }
-
- private:
-  std::function<void()> work_;
-};
-
 const float* floats(const void* x) { return static_cast<const float*>(x); }
 float* floats(void* x) { return static_cast<float*>(x); }
 

@@ -25,8 +25,7 @@ struct LinearScratch {
   float* factor = nullptr;       ///< [tokens, widest rank] between two low-rank factors
   float* product = nullptr;      ///< [product_floats] plugin results still to be added
   int64_t product_floats = 0;    ///< at least one row of every result
-  void* plugin = nullptr;        ///< [plugin_bytes] the plugin's own
-  size_t plugin_bytes = 0;
+  void* plugin = nullptr;        ///< the plugin's own, as planned
 };
 
 /// Plans and allocates the scratch for `tokens` rows, these matrices and these experts.
